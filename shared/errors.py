@@ -1,0 +1,117 @@
+"""Every error that crosses a process or reaches a client.
+
+    NinferError
+    ├── RequestError            4xx, the client can fix it
+    │   ├── BadParameter        400 invalid_request_error, names the field
+    │   ├── PromptTooLong       400 context_length_exceeded
+    │   ├── Unauthorized        401 invalid_api_key
+    │   ├── Forbidden           403 forbidden
+    │   ├── ModelNotFound       404 model_not_found
+    │   ├── NotFound            404 not_found
+    │   ├── BodyTooLarge        413 request_too_large
+    │   ├── UnsupportedMedia    415 unsupported_media_type
+    │   └── Overloaded          429 rate_limit_exceeded
+    └── ServiceError            5xx, ours
+        ├── EngineFault         500 server_error
+        ├── EngineDead          503 engine_dead
+        └── DeadlinePassed      504 deadline_passed
+
+`ConfigError` stands apart: it stops a start, it never answers a request. `CheckpointError` is the
+same for model folders (`ninfer-model` and the engine's loader raise it).
+"""
+
+from typing import ClassVar
+
+
+class NinferError(Exception):
+    """An error with a stable `code` for clients and logs, and an HTTP `status`."""
+
+    status: ClassVar[int] = 500
+    code: ClassVar[str] = "server_error"
+
+    def __init__(self, message: str, *, param: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+
+
+class RequestError(NinferError):
+    status = 400
+    code = "invalid_request_error"
+
+
+class BadParameter(RequestError):
+    pass
+
+
+class PromptTooLong(RequestError):
+    code = "context_length_exceeded"
+
+
+class Unauthorized(RequestError):
+    status = 401
+    code = "invalid_api_key"
+
+
+class Forbidden(RequestError):
+    status = 403
+    code = "forbidden"
+
+
+class ModelNotFound(RequestError):
+    status = 404
+    code = "model_not_found"
+
+
+class NotFound(RequestError):
+    status = 404
+    code = "not_found"
+
+
+class BodyTooLarge(RequestError):
+    status = 413
+    code = "request_too_large"
+
+
+class UnsupportedMedia(RequestError):
+    status = 415
+    code = "unsupported_media_type"
+
+
+class Overloaded(RequestError):
+    status = 429
+    code = "rate_limit_exceeded"
+
+
+class ServiceError(NinferError):
+    pass
+
+
+class EngineFault(ServiceError):
+    pass
+
+
+class EngineDead(ServiceError):
+    status = 503
+    code = "engine_dead"
+
+
+class DeadlinePassed(ServiceError):
+    status = 504
+    code = "deadline_passed"
+
+
+class ConfigError(Exception):
+    """A start-up that cannot go on; the text is one sentence that says what to change."""
+
+
+class CheckpointError(ConfigError):
+    """A model folder, GGUF file or fetched package that cannot be used."""
+
+
+def by_code(code: str, message: str) -> NinferError:
+    """The exception for a `Failed.code` that came over the wire; unknown codes are ours (500)."""
+    for kind in (PromptTooLong, Overloaded, EngineDead, DeadlinePassed, BadParameter):
+        if kind.code == code:
+            return kind(message)
+    return EngineFault(message)

@@ -1,0 +1,56 @@
+"""How a service process starts and ends, the same for each."""
+
+import asyncio
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Callable
+
+import zmq
+
+from shared import sockets
+from shared.endpoints import Endpoints
+from shared.errors import ConfigError
+from shared.messages import Ready, ServiceName
+from shared.wire import Codec
+
+PR_SET_PDEATHSIG = 1  # Linux prctl(2)
+SUPERVISOR_LINGER_MS = 500
+
+
+def run(main: Callable[[list[str]], None]) -> None:
+    """Calls `main(argv)`; a ConfigError becomes one line on stderr and exit status 2."""
+    try:
+        main(sys.argv[1:])
+    except ConfigError as exc:
+        sys.stderr.write(f"error: {exc}\n")
+        raise SystemExit(2) from exc
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
+
+
+def die_with_parent() -> None:
+    """Asks the kernel for SIGTERM when the launcher dies, so that no orphan is left (Linux)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def announce(endpoints: Endpoints, service: ServiceName, facts: dict[str, str]) -> None:
+    """Tells the supervisor, if there is one, that this service serves."""
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context.instance()
+    socket = sockets.connect(context, zmq.PUSH, endpoints.supervisor)
+    socket.setsockopt(zmq.LINGER, SUPERVISOR_LINGER_MS)
+    socket.setsockopt(zmq.IMMEDIATE, 0)  # queue the one message until the connection stands
+    codec: Codec[Ready] = Codec(Ready)
+    socket.send_multipart(codec.encode(Ready(service=service, pid=os.getpid(), facts=facts)))
+    socket.close()
+
+
+def stop_event() -> asyncio.Event:
+    """An event that SIGTERM or SIGINT sets; call inside the running loop."""
+    event = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, event.set)
+    return event
