@@ -1,0 +1,70 @@
+"""The engine's options, and their resolution against what the model turned out to be."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from shared.errors import ConfigError
+from shared.messages import EngineLimits
+from shared.options import option
+
+MAX_NGRAM_DRAFT_TOKENS = 63
+MAX_CONCURRENCY = 64
+
+
+@dataclass(frozen=True)
+class EngineConfig:
+    model: Path = option(help="folder of the checkpoint, as `ninfer-model fetch` prints it")
+    sockets: Path = option(help="folder of the Unix sockets, mode 700")
+    device: str = option("cpu", "where the model runs", choices=("cpu", "cuda"))
+    dtype: str = option(
+        "auto",
+        "weights and KV; auto is bfloat16, float32 is bit-stable across widths up to near-ties",
+        choices=("auto", "bfloat16", "float32"),
+    )
+    threads: int = option(0, "CPU threads of the model; 0 is one fewer than the cores, at least 1")
+    max_concurrency: int = option(4, "requests that decode at once, 1..64")
+    max_waiting: int = option(16, "requests that may wait for a row; more are answered with 429")
+    max_context: int = option(0, "tokens of prompt and output together; 0 is the model's own limit")
+    prefill_chunk: int = option(512, "prompt tokens computed in one pass, all requests together")
+    spec: str = option("off", "neural drafter", choices=("off", "mtp", "dflash", "dflash2"))
+    ngram_draft_tokens: int | None = option(
+        None, "widest copy, 0..63 tokens; 0 is off; default 15 with a drafter, else 0"
+    )
+    ngram_min_match: int = option(12, "shortest match that licenses a copy, 4..64 tokens")
+    log_level: str = option("info", "debug, info, warning or error")
+
+
+def resolve(config: EngineConfig, *, model_id: str, model_context: int) -> tuple[EngineLimits, int]:
+    """The limits in force and the context in tokens.
+
+    Raises:
+        ConfigError: an option is out of range or asks for what this model lacks.
+    """
+    _within("--max-concurrency", config.max_concurrency, 1, MAX_CONCURRENCY)
+    _within("--max-waiting", config.max_waiting, 0, 10_000)
+    _within("--prefill-chunk", config.prefill_chunk, 16, 65_536)
+    _within("--ngram-min-match", config.ngram_min_match, 4, 64)
+    _within("--threads", config.threads, 0, 1024)
+    if config.max_context:
+        _within("--max-context", config.max_context, 16, model_context)
+    if config.spec != "off":
+        raise ConfigError(
+            f"--spec {config.spec}: {model_id} has no such drafter; "
+            "use --spec off (copies work alone: --ngram-draft-tokens 15)"
+        )
+    width = 0 if config.ngram_draft_tokens is None else config.ngram_draft_tokens
+    _within("--ngram-draft-tokens", width, 0, MAX_NGRAM_DRAFT_TOKENS)
+    limits = EngineLimits(
+        max_concurrency=config.max_concurrency,
+        max_waiting=config.max_waiting,
+        spec=config.spec,
+        draft_tokens=0,
+        ngram_draft_tokens=width,
+        ngram_min_match=config.ngram_min_match,
+    )
+    return limits, config.max_context or model_context
+
+
+def _within(flag: str, value: int, low: int, high: int) -> None:
+    if not low <= value <= high:
+        raise ConfigError(f"{flag} {value} is out of range; use {low} to {high}")
