@@ -74,7 +74,9 @@ class Post:
         """What has arrived; waits up to `block_s` for a first message."""
         arrived = []
         try:
-            arrived.append(self._inbound.get(timeout=block_s) if block_s else self._inbound.get_nowait())
+            arrived.append(
+                self._inbound.get(timeout=block_s) if block_s else self._inbound.get_nowait()
+            )
             while True:
                 arrived.append(self._inbound.get_nowait())
         except queue.Empty:

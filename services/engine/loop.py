@@ -1,0 +1,267 @@
+"""The engine's turn: receive, plan, propose, launch, verify, commit, send."""
+
+import time
+from collections.abc import Mapping
+from typing import assert_never
+
+import numpy as np
+import structlog
+
+from services.engine import planner
+from services.engine.accept import verify
+from services.engine.drafting.draft import Draft
+from services.engine.drafting.router import DraftRouter
+from services.engine.ledger import Ledger
+from services.engine.post import FromGateway, GatewayGone, Inbound, Post
+from services.engine.request import Request
+from services.engine.runner import ModelFault, Pass, Runner
+from services.engine.sampler import draws
+from services.engine.table import RequestTable
+from services.engine.tally import Tally
+from shared.messages import (
+    Cancel,
+    EngineLimits,
+    EngineStatus,
+    Failed,
+    FailureCode,
+    Finished,
+    FinishReason,
+    Generate,
+    GenerationStats,
+    IndexReady,
+    OutputTokens,
+    Stop,
+)
+
+IDLE_BLOCK_S = 0.25
+# A model that fails every pass is broken, not unlucky; the supervisor starts a fresh engine.
+FAULTS_IN_A_ROW = 3
+
+
+class Engine:
+    """Owns every request between `Generate` and its one terminal message."""
+
+    def __init__(
+        self, runner: Runner, drafters: DraftRouter, post: Post, limits: EngineLimits, context: int
+    ) -> None:
+        self._runner = runner
+        self._drafters = drafters
+        self._post = post
+        self._limits = limits
+        self._context = context
+        self._table = RequestTable(limits.max_concurrency)
+        self._draft_window = max(limits.draft_tokens, limits.ngram_draft_tokens)
+        self._faults = 0
+        self._log = structlog.get_logger(service="engine")
+
+    def turn(self, plan_limits: planner.PlanLimits) -> None:
+        """One round. Blocks for a moment when there is nothing to do."""
+        self._receive(0.0 if self._table else IDLE_BLOCK_S)
+        self._table.admit(time.monotonic())
+        rows = planner.plan([r.progress() for r in self._table.running], plan_limits)
+        if rows:
+            began_s = time.monotonic()
+            drafts = self._propose(rows)
+            try:
+                result = self._runner.launch(rows, drafts, self._table)
+            except ModelFault as exc:
+                self._fail_rows(rows, exc)
+            else:
+                self._faults = 0
+                # a cancel that came during the pass wins over what the pass found
+                self._receive(0.0)
+                for row in rows:
+                    self._finish_row(row, drafts.get(row.request_id), result, began_s)
+        self._send_status()
+        self._post.flush()
+
+    # -- receive -------------------------------------------------------------------------------
+
+    def _receive(self, block_s: float) -> None:
+        for message in self._post.receive(block_s):
+            self._handle(message)
+        now_s = time.monotonic()
+        for request in self._table.waiting:
+            if now_s - request.tally.received_s > request.generate.queue_deadline_s:
+                self._fail(request, "deadline_passed", "no row was free before the queue deadline")
+
+    def _handle(self, inbound: Inbound) -> None:
+        match inbound:
+            case FromGateway(gateway, Generate() as generate):
+                self._accept(gateway, generate)
+            case FromGateway(_, Cancel(request_id=request_id)):
+                if request := self._table.get(request_id):
+                    self._end(request, "cancelled")
+            case FromGateway(_, Stop(request_id=request_id, output_tokens=output_tokens)):
+                if request := self._table.get(request_id):
+                    request.ledger.truncate_output(min(output_tokens, request.ledger.output_len))
+                    self._end(request, "stop")
+            case FromGateway(_, message):
+                assert_never(message)
+            case GatewayGone(gateway):
+                for request in [r for r in self._table if r.gateway == gateway]:
+                    self._end(request, "cancelled")
+            case IndexReady():
+                self._drafters.add_index(inbound)
+            case _:
+                assert_never(inbound)
+
+    def _accept(self, gateway: bytes, generate: Generate) -> None:
+        prompt_len = len(generate.prompt_ids)
+        refusal = self._refusal(generate, prompt_len)
+        if refusal is not None:
+            code, text = refusal
+            self._drafters.release(generate.request_id)
+            failed = Failed(request_id=generate.request_id, code=code, message=text)
+            self._post.send(gateway, failed)
+            return
+        room = self._context - prompt_len
+        output_limit = min(generate.max_output_tokens, room)
+        request = Request(
+            gateway=gateway,
+            generate=generate,
+            ledger=Ledger(generate.prompt_ids, output_limit),
+            output_limit=output_limit,
+            limited_by="context" if room < generate.max_output_tokens else "length",
+            tally=Tally(time.monotonic(), self._draft_window),
+        )
+        self._table.add(request)
+        self._drafters.begin(generate.request_id, expect_index=generate.expect_index)
+
+    def _refusal(self, generate: Generate, prompt_len: int) -> tuple[FailureCode, str] | None:
+        if prompt_len >= self._context:
+            return "context_length_exceeded", (
+                f"This model's maximum context length is {self._context} tokens, "
+                f"and the prompt has {prompt_len}; at least one must be left for output."
+            )
+        if prompt_len == 0 or generate.max_output_tokens < 1 or generate.request_id in self._table:
+            return "server_error", "the gateway sent an empty, limitless or repeated request"
+        vocabulary = self._runner.vocab_size
+        if int(generate.prompt_ids.min()) < 0 or int(generate.prompt_ids.max()) >= vocabulary:
+            return "server_error", f"a prompt token is outside the vocabulary of {vocabulary}"
+        if len(self._table.waiting) >= self._limits.max_waiting + self._limits.max_concurrency:
+            return "rate_limit_exceeded", "too many requests are waiting"
+        return None
+
+    # -- propose, verify, commit -----------------------------------------------------------------
+
+    def _propose(self, rows: tuple[planner.RowPlan, ...]) -> dict[str, Draft]:
+        """Copies for the decoding rows that have one; they may be narrower than the room."""
+        drafts = {}
+        for row in rows:
+            request = self._request(row)
+            if not row.draft_room or not request.ledger.output_len:
+                continue
+            if draft := self._drafters.propose(
+                row.request_id, request.ledger, row.draft_room, request.tally
+            ):
+                drafts[row.request_id] = draft
+        return drafts
+
+    def _finish_row(
+        self, row: planner.RowPlan, draft: Draft | None, result: Pass, began_s: float
+    ) -> None:
+        request = self._table.get(row.request_id)
+        if request is None:  # cancelled during the pass
+            return
+        if not row.samples:
+            request.computed = row.start + row.columns
+            return
+        first_position = len(request.ledger)
+        logits = result.logits[row.request_id]
+        draft_ids = draft.token_ids if draft else ()
+        verdict = verify(draft_ids, draws(logits, request.generate.sampling, first_position))
+        decoding = request.ledger.output_len > 0
+        kept, stopped = request.commit(verdict.committed, verdict.accepted)
+        accepted = min(verdict.accepted, len(kept))
+        self._drafters.observe(row.request_id, request.ledger)
+        now_s = time.monotonic()
+        self._count(request, draft, accepted, decoding, result.forward_s, now_s - began_s)
+        request.tally.last_token_s = now_s
+        if not decoding:
+            request.tally.first_token_s = now_s
+        message = OutputTokens(
+            request_id=row.request_id, token_ids=np.array(kept, dtype=np.int32), copied=accepted
+        )
+        self._post.send(request.gateway, message)
+        if stopped:
+            self._end(request, "stop")
+        elif request.remaining == 0:
+            self._end(request, request.limited_by)
+
+    @staticmethod
+    def _count(
+        request: Request,
+        draft: Draft | None,
+        accepted: int,
+        decoding: bool,
+        forward_s: float,
+        round_s: float,
+    ) -> None:
+        if decoding:  # the prompt's own pass is prefill
+            request.tally.count_round(draft, accepted)
+            request.tally.forward_s += forward_s
+            request.tally.host_s += round_s - forward_s
+
+    def _request(self, row: planner.RowPlan) -> Request:
+        request = self._table.get(row.request_id)
+        assert request is not None
+        return request
+
+    # -- terminal messages -----------------------------------------------------------------------
+
+    def _end(self, request: Request, reason: FinishReason) -> None:
+        self._close(request)
+        tally = request.tally
+        stats = GenerationStats(
+            prompt_tokens=request.ledger.prompt_len,
+            output_tokens=request.ledger.output_len,
+            computed_prefill_tokens=min(request.computed, request.ledger.prompt_len),
+            cached_tokens=0,
+            decode_passes=tally.decode_passes,
+            timings=tally.timings(time.monotonic()),
+            speculative=tally.speculative(self._limits),
+        )
+        finished = Finished(request_id=request.request_id, reason=reason, stats=stats)
+        self._post.send(request.gateway, finished)
+
+    def _fail(self, request: Request, code: FailureCode, text: str) -> None:
+        self._close(request)
+        self._post.send(
+            request.gateway, Failed(request_id=request.request_id, code=code, message=text)
+        )
+
+    def _close(self, request: Request) -> None:
+        self._table.remove(request)
+        self._drafters.release(request.request_id)
+
+    def _fail_rows(self, rows: tuple[planner.RowPlan, ...], exc: ModelFault) -> None:
+        self._faults += 1
+        self._log.error("model_fault", error=str(exc), rows=len(rows), in_a_row=self._faults)
+        for row in rows:
+            self._fail(self._request(row), "server_error", f"the model failed: {exc}")
+        if self._faults >= FAULTS_IN_A_ROW:
+            self._post.flush()
+            raise exc
+
+    def _send_status(self) -> None:
+        running = self._table.running
+        self._post.status = EngineStatus(
+            running=len(running),
+            waiting=len(self._table.waiting),
+            kv_used_tokens=sum(r.computed for r in running),
+            kv_total_tokens=self._limits.max_concurrency * self._context,
+        )
+
+    def shut_down(self) -> None:
+        """Cancels what is open, so that every request has its terminal message."""
+        for request in list(self._table):
+            self._end(request, "cancelled")
+        self._post.flush()
+
+    def ledgers(self) -> Mapping[str, Ledger]:
+        """For tests: the committed tokens of every open request."""
+        return {r.request_id: r.ledger for r in self._table}
+
+    def check(self) -> None:
+        self._table.check()

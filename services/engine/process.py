@@ -1,0 +1,96 @@
+"""Start and end of the engine's process."""
+
+import signal
+import threading
+import uuid
+
+import torch
+
+from services.engine.config import EngineConfig, resolve
+from services.engine.device import parse_dtype, resolve_device, set_threads
+from services.engine.drafting.copy import CopyDrafter
+from services.engine.drafting.router import DraftRouter
+from services.engine.kv import KvCache
+from services.engine.loop import Engine
+from services.engine.models.load import load_model
+from services.engine.planner import PlanLimits
+from services.engine.post import Post
+from services.engine.runner import Runner
+from shared import endpoints, lifecycle, logs, options
+from shared.messages import EngineReady, EngineStatus, ModelFacts
+from shared.tokenizer import Tokenizer
+
+
+def main(argv: list[str]) -> None:
+    config = options.parse(EngineConfig, argv, prog="services.engine", about=__doc__ or "")
+    lifecycle.die_with_parent()
+    log = logs.configure("engine", level=config.log_level)
+    device = resolve_device(config.device)
+    dtype = parse_dtype(config.dtype, device)
+    threads = set_threads(config.threads)
+    tokenizer = Tokenizer.load(config.model)
+    model = load_model(config.model, dtype=dtype, device=device)
+    limits, context = resolve(
+        config, model_id=config.model.name, model_context=model.config.max_context
+    )
+    kv = KvCache(
+        model.config, slots=limits.max_concurrency, max_context=context, dtype=dtype, device=device
+    )
+    facts = ModelFacts(
+        model_id=config.model.name,
+        family=model.config.family,
+        vocab_size=model.config.vocab_size,
+        max_context=context,
+        parameters=model.parameters,
+        weight_bytes=model.weight_bytes,
+        dtype=str(dtype).removeprefix("torch."),
+        device=str(device),
+        threads=threads,
+    )
+    copies = None
+    if limits.ngram_draft_tokens:
+        copies = CopyDrafter(
+            min_match=limits.ngram_min_match,
+            neural_width=limits.draft_tokens,
+            boundary_ids=tokenizer.special_ids,
+        )
+    channels = endpoints.in_directory(config.sockets)
+    ready = EngineReady(instance_id=uuid.uuid4().hex, model=facts, limits=limits)
+    idle = EngineStatus(
+        running=0,
+        waiting=0,
+        kv_used_tokens=0,
+        kv_total_tokens=limits.max_concurrency * context,
+    )
+    stopping = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopping.set())
+    runner = Runner(model, kv, device)
+    warm_up(runner, torch.device(device))
+    post = Post(channels, ready, idle)
+    engine = Engine(runner, DraftRouter(copies), post, limits, context)
+    shown = {
+        "model": facts.model_id,
+        "dtype": facts.dtype,
+        "device": facts.device,
+        "threads": str(threads),
+        "context": str(context),
+    }
+    log.info("engine_ready", instance_id=ready.instance_id, **shown)
+    lifecycle.announce(channels, "engine", shown)
+    plan_limits = PlanLimits(
+        prefill_chunk=config.prefill_chunk,
+        draft_width=max(limits.draft_tokens, limits.ngram_draft_tokens),
+        max_context=context,
+    )
+    try:
+        while not stopping.is_set():
+            engine.turn(plan_limits)
+        engine.shut_down()
+    finally:
+        post.close()
+
+
+def warm_up(runner: Runner, device: torch.device) -> None:
+    """One throw-away pass, so that the first request does not pay for lazy initialisation."""
+    runner.rehearse()

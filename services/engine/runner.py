@@ -1,0 +1,86 @@
+"""Builds the packed pass from the plan and runs the model on it."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+
+from services.engine.batch import Batch, RowSpan
+from services.engine.drafting.draft import Draft
+from services.engine.kv import KvCache
+from services.engine.models.llama import LlamaModel
+from services.engine.planner import RowPlan
+from services.engine.table import RequestTable
+
+
+class ModelFault(Exception):
+    """A pass that failed: out of memory, or a fault in a kernel."""
+
+
+@dataclass(frozen=True)
+class Pass:
+    logits: dict[str, torch.Tensor]  # fp32 [1 + drafts, vocab] of each sampling row
+    forward_s: float
+
+
+class Runner:
+    def __init__(self, model: LlamaModel, kv: KvCache, device: torch.device) -> None:
+        self._model = model
+        self._kv = kv
+        self._device = device
+        self.vocab_size = model.config.vocab_size
+
+    def launch(
+        self, rows: tuple[RowPlan, ...], drafts: Mapping[str, Draft], table: RequestTable
+    ) -> Pass:
+        """Runs one pass.
+
+        Raises:
+            ModelFault: the pass failed; KV behind each row's `start` is as it was.
+        """
+        batch, wanted = self._build(rows, drafts, table)
+        began_s = time.monotonic()
+        try:
+            with torch.inference_mode():
+                logits = self._model.forward(batch, self._kv).logits
+        except (RuntimeError, MemoryError) as exc:  # torch reports both kinds as RuntimeError
+            raise ModelFault(str(exc)) from exc
+        forward_s = time.monotonic() - began_s
+        parts = logits.split([columns for _, columns in wanted]) if wanted else ()
+        by_request = {request_id: part for (request_id, _), part in zip(wanted, parts, strict=True)}
+        return Pass(by_request, forward_s)
+
+    def _build(
+        self, rows: tuple[RowPlan, ...], drafts: Mapping[str, Draft], table: RequestTable
+    ) -> tuple[Batch, list[tuple[str, int]]]:
+        """The batch, and how many logit columns each sampling row gets, in order."""
+        token_ids: list[int] = []
+        positions: list[int] = []
+        spans: list[RowSpan] = []
+        logit_columns: list[int] = []
+        wanted: list[tuple[str, int]] = []
+        for row in rows:
+            request = table.get(row.request_id)
+            assert request is not None
+            assert request.slot is not None
+            offset = len(token_ids)
+            token_ids += request.ledger.tokens[row.start : row.start + row.columns].tolist()
+            if draft := drafts.get(row.request_id):
+                token_ids += draft.token_ids
+            columns = len(token_ids) - offset
+            positions += range(row.start, row.start + columns)
+            spans.append(RowSpan(request.slot, row.start, columns, offset))
+            if row.samples:
+                logit_columns += range(offset + row.columns - 1, offset + columns)
+                wanted.append((row.request_id, columns - row.columns + 1))
+        batch = Batch(
+            token_ids=self._tensor(token_ids),
+            positions=self._tensor(positions),
+            rows=tuple(spans),
+            logit_columns=self._tensor(logit_columns),
+        )
+        return batch, wanted
+
+    def _tensor(self, values: list[int]) -> torch.Tensor:
+        return torch.tensor(values, dtype=torch.int64, device=self._device)

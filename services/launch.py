@@ -1,0 +1,220 @@
+"""`ninfer-serve`: starts and supervises gateway, indexer and engine on one machine."""
+
+import dataclasses
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import structlog
+import zmq
+
+from services.engine.config import EngineConfig
+from services.gateway.config import GatewayConfig
+from services.indexer.config import IndexerConfig
+from shared import endpoints, lifecycle, logs, options, sockets
+from shared.errors import ConfigError
+from shared.messages import Ready, ServiceName
+from shared.wire import Codec, WireError
+
+# The engine first: it takes longest, and the gateway answers 503 until it is there.
+SERVICES: dict[ServiceName, Any] = {
+    "engine": EngineConfig,
+    "indexer": IndexerConfig,
+    "gateway": GatewayConfig,
+}
+POLL_S = 0.1
+BACK_OFF_S = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+STEADY_S = 30.0  # a service that ran this long starts again without back-off
+BAD_CONFIG_STATUS = 2  # how lifecycle.run reports a ConfigError
+TERMINATE_GRACE_S = 15.0
+
+
+def _serve_config() -> type:
+    """One dataclass with the options of every service, each once, and `sockets` optional."""
+    fields: dict[str, tuple[str, Any, Any]] = {}
+    for kind in SERVICES.values():
+        for field in dataclasses.fields(kind):
+            if field.name == "sockets":
+                continue
+            fields.setdefault(field.name, (field.name, field.type, _like(field)))
+    required = [f for f in fields.values() if f[2].default is dataclasses.MISSING]
+    optional = [f for f in fields.values() if f[2].default is not dataclasses.MISSING]
+    socket_folder = options.option(
+        None, "folder of the Unix sockets, mode 700; a temporary one if absent"
+    )
+    optional.append(("sockets", Path | None, socket_folder))  # type: ignore[arg-type]
+    return dataclasses.make_dataclass("ServeConfig", [*required, *optional], frozen=True)
+
+
+def _like(field: "dataclasses.Field[Any]") -> Any:
+    return dataclasses.field(default=field.default, metadata=field.metadata)
+
+
+@dataclass
+class Child:
+    """One supervised process."""
+
+    service: ServiceName
+    argv: list[str]
+    process: subprocess.Popen[bytes]
+    started_s: float
+    failures: int = 0  # quick exits in a row
+    restart_at_s: float | None = None
+    ready: bool = False
+    was_ready: bool = False
+
+
+class Supervisor:
+    """Starts the children, watches them, restarts those that die, stops them together."""
+
+    def __init__(self, channels: endpoints.Endpoints, argvs: dict[ServiceName, list[str]]) -> None:
+        self._log = structlog.get_logger(service="launch")
+        self._stopping = False
+        context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._context = context
+        self._inbox = sockets.bind(context, zmq.PULL, channels.supervisor)
+        self._codec: Codec[Ready] = Codec(Ready)
+        self.children = [
+            Child(service, argv, _start(argv), time.monotonic()) for service, argv in argvs.items()
+        ]
+
+    def stop(self, *_: object) -> None:
+        self._stopping = True
+
+    def run(self, on_ready: Any) -> int:
+        """Serves until told to stop. Returns the exit status."""
+        announced = False
+        status = 0
+        while not self._stopping:
+            self._hear()
+            if not announced and all(child.ready for child in self.children):
+                announced = True
+                on_ready()
+            for child in self.children:
+                failed = self._watch(child)
+                if failed is not None:
+                    status, self._stopping = failed, True
+        self._stop_all()
+        self._context.destroy(linger=0)
+        return status
+
+    def _hear(self) -> None:
+        while self._inbox.poll(POLL_S * 1000):
+            try:
+                message = self._codec.decode(
+                    [f.buffer for f in self._inbox.recv_multipart(copy=False)]
+                )
+            except WireError as exc:
+                self._log.warning("garbage", channel="supervisor", error=str(exc))
+                continue
+            for child in self.children:
+                if child.service == message.service and child.process.pid == message.pid:
+                    child.ready = child.was_ready = True
+
+    def _watch(self, child: Child) -> int | None:
+        """Restarts a dead child when its back-off is over; a status ends the server."""
+        now_s = time.monotonic()
+        if child.restart_at_s is not None:
+            if now_s >= child.restart_at_s:
+                child.process, child.started_s = _start(child.argv), now_s
+                child.restart_at_s = None
+            return None
+        status = child.process.poll()
+        if status is None:
+            return None
+        if status == BAD_CONFIG_STATUS and not child.was_ready:
+            return status  # the service has said why; starting it again cannot help
+        child.ready = False
+        child.failures = 0 if now_s - child.started_s > STEADY_S else child.failures + 1
+        wait_s = BACK_OFF_S[min(child.failures, len(BACK_OFF_S) - 1)]
+        child.restart_at_s = now_s + wait_s
+        self._log.error("service_died", died=child.service, status=status, restart_in_s=wait_s)
+        return None
+
+    def _stop_all(self) -> None:
+        """The gateway first, so that its open requests drain while the engine still runs."""
+        for child in reversed(self.children):
+            if child.process.poll() is None:
+                child.process.terminate()
+                try:
+                    child.process.wait(TERMINATE_GRACE_S)
+                except subprocess.TimeoutExpired:
+                    self._log.error("service_killed", killed=child.service)
+                    child.process.kill()
+                    child.process.wait()
+
+
+def _start(argv: list[str]) -> subprocess.Popen[bytes]:
+    # Passive waiting must be set before torch loads: a spinning OpenMP thread starves the others.
+    environment = {"OMP_WAIT_POLICY": "PASSIVE", "KMP_BLOCKTIME": "0", **os.environ}
+    # A group of its own: a Ctrl-C in the terminal reaches the launcher alone, which stops in order.
+    return subprocess.Popen(argv, env=environment, process_group=0)
+
+
+def child_argvs(config: Any, folder: Path) -> dict[ServiceName, list[str]]:
+    argvs: dict[ServiceName, list[str]] = {}
+    for service, kind in SERVICES.items():
+        values = {
+            name: folder if name == "sockets" else getattr(config, name)
+            for name in options.flags(kind)
+        }
+        argvs[service] = [
+            sys.executable,
+            "-m",
+            f"services.{service}",
+            *options.render(kind(**values)),
+        ]
+    return argvs
+
+
+def curl_line(config: Any) -> str:
+    key = ' -H "Authorization: Bearer $NINFER_API_KEY"' if config.api_key else ""
+    body = '{"messages":[{"role":"user","content":"Name three fruits."}],"stream":true}'
+    url = f"http://{config.host}:{config.port}/v1/chat/completions"
+    return f"curl -N {url} -H 'Content-Type: application/json'{key} -d '{body}'"
+
+
+def serve(argv: Sequence[str]) -> None:
+    config: Any = options.parse(
+        _serve_config(), argv, prog="ninfer-serve", about=__doc__.split(":")[1].strip()
+    )
+    log = logs.configure("launch", level=config.log_level)
+    if not (config.model / "config.json").is_file():
+        raise ConfigError(
+            f"--model {config.model} holds no config.json; `ninfer-model fetch smollm2-135m` "
+            "prints the folder of the demo model"
+        )
+    made = None if config.sockets else Path(tempfile.mkdtemp(prefix="ninfer-"))
+    folder = config.sockets or made
+    try:
+        channels = endpoints.in_directory(folder)
+        supervisor = Supervisor(channels, child_argvs(config, folder))
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, supervisor.stop)
+
+        def on_ready() -> None:
+            log.info("ready", url=f"http://{config.host}:{config.port}/v1")
+            sys.stderr.write(f"\nTry it:\n  {curl_line(config)}\n\n")
+
+        status = supervisor.run(on_ready)
+    finally:
+        if made is not None:
+            shutil.rmtree(made, ignore_errors=True)
+    if status:
+        raise SystemExit(status)
+
+
+def main() -> None:
+    lifecycle.run(serve)
+
+
+if __name__ == "__main__":
+    main()
