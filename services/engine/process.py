@@ -5,6 +5,7 @@ import threading
 import uuid
 
 import torch
+from shared.tokenizer import Tokenizer
 
 from services.engine.config import EngineConfig, resolve
 from services.engine.device import parse_dtype, resolve_device, set_threads
@@ -18,7 +19,6 @@ from services.engine.post import Post
 from services.engine.runner import Runner
 from shared import endpoints, lifecycle, logs, options
 from shared.messages import EngineReady, EngineStatus, ModelFacts
-from shared.tokenizer import Tokenizer
 
 
 def main(argv: list[str]) -> None:
