@@ -1,0 +1,161 @@
+"""Positions sorted by what stands before them: building such an order and searching it.
+
+The *context* of position e is the tokens before it, nearest first. A text is kept reversed as
+big-endian bytes, so that a context is a plain slice of it and one memcmp compares two of them:
+token i lies at byte `end - 4 * (i + 1)`, the context of e starts at byte `end - 4 * e`. A boundary
+(-1) reads as ff ff ff ff, which no id of a query equals; a text's missing start sorts first.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+BOUNDARY = -1
+DEPTH = 64  # tokens of context that are compared, the longest match there is
+TOKEN_BYTES = 4
+# Room is first tried newest by newest; texts with boundaries everywhere take one pass over all.
+NEWEST_TRIES = 4
+
+
+class Span(NamedTuple):
+    """The slots [start, stop) of an order whose contexts share `length` >= 1 tokens with a query."""
+
+    length: int
+    start: int
+    stop: int
+
+
+def query_bytes(ids: "np.ndarray | Sequence[int]") -> bytes:
+    """The last min(64, n) ids as a context. What stands before a negative id is cut off."""
+    tail = np.asarray(ids[-DEPTH:], dtype=np.int64)[::-1]
+    negative = np.flatnonzero(tail < 0)
+    if negative.size:
+        tail = tail[: negative[0]]
+    return tail.astype(">i4").tobytes()
+
+
+def reversed_bytes(tokens: np.ndarray) -> bytes:
+    return tokens[::-1].astype(">i4").tobytes()
+
+
+def context_order(tokens: np.ndarray) -> np.ndarray:
+    """The int32 positions e of int32 [n] `tokens`, sorted by context, 64 deep.
+
+    Only positions with a token on both sides: something to match and something to continue with.
+    """
+    count = len(tokens)
+    if count < 2:
+        return np.empty(0, np.int32)
+    keys, depth = _packed_contexts(tokens)
+    order = np.argsort(keys)
+    keys = keys[order]
+    # Slots of equal contexts are a group; `first` marks where each begins. `rank` of a token is
+    # its group's first slot plus one, 0 stands for the missing start of the text.
+    first = np.ones(count, bool)
+    np.not_equal(keys[1:], keys[:-1], out=first[1:])
+    rank = np.empty(count, np.int64)
+    rank[order] = _group_starts(first, np.arange(count)) + 1
+    while depth < DEPTH:
+        tied = ~first
+        tied[:-1] |= tied[1:]
+        slots = np.flatnonzero(tied)
+        if not slots.size:
+            break
+        step = min(depth, DEPTH - depth)
+        _split_groups(order, first, rank, slots, step)
+        depth += step
+    usable = np.zeros(count, bool)
+    usable[:-1] = (tokens[:-1] >= 0) & (tokens[1:] >= 0)
+    result: np.ndarray = (order[usable[order]] + 1).astype(np.int32)
+    return result
+
+
+def _packed_contexts(tokens: np.ndarray) -> tuple[np.ndarray, int]:
+    """uint64 keys that order as many tokens of context as fit, and how many those are."""
+    top = int(tokens.max()) + 2
+    symbols = np.where(tokens < 0, top, tokens + np.int64(1)).astype(np.uint64)
+    bits = top.bit_length()
+    depth = min(64 // bits, DEPTH)
+    keys = np.zeros(len(tokens), np.uint64)
+    for back in range(min(depth, len(tokens))):
+        keys[back:] |= symbols[: len(tokens) - back] << np.uint64(bits * (depth - 1 - back))
+    return keys, depth
+
+
+def _group_starts(first: np.ndarray, slots: np.ndarray) -> np.ndarray:
+    starts: np.ndarray = np.maximum.accumulate(np.where(first, slots, 0))
+    return starts
+
+
+def _split_groups(
+    order: np.ndarray, first: np.ndarray, rank: np.ndarray, slots: np.ndarray, step: int
+) -> None:
+    """Prefix doubling: sorts the tied `slots` by the rank of the token `step` further back."""
+    members = order[slots]
+    behind = members - step
+    keys = (rank[members] << 32) | np.where(behind >= 0, rank[behind], 0)
+    permutation = np.argsort(keys)
+    keys = keys[permutation]
+    members = members[permutation]
+    order[slots] = members
+    first[slots[1:]] = keys[1:] != keys[:-1]
+    rank[members] = _group_starts(first[slots], slots) + 1
+
+
+def longest(
+    order: Sequence[int], text: bytes | bytearray, query: bytes, min_match: int
+) -> Span | None:
+    """The slots that share the most tokens with `query`; None if fewer than `min_match`."""
+    end = len(text)
+    size = len(query)
+
+    def context(position: int) -> bytes | bytearray:
+        at = end - TOKEN_BYTES * position
+        return text[at : at + size]
+
+    middle = bisect_left(order, query, key=context)
+    above = _common(query, context(order[middle])) if middle < len(order) else 0
+    below = _common(query, context(order[middle - 1])) if middle else 0
+    length = max(above, below)
+    if length < max(min_match, 1):
+        return None
+    size = TOKEN_BYTES * length
+    query = query[:size]
+    start = bisect_left(order, query, 0, middle, key=context) if below == length else middle
+    stop = bisect_right(order, query, middle, key=context) if above == length else middle
+    return Span(length, start, stop)
+
+
+def _common(left: bytes, right: bytes | bytearray) -> int:
+    """How many leading tokens are equal."""
+    size = min(len(left), len(right))
+    difference = int.from_bytes(left[:size], "big") ^ int.from_bytes(right[:size], "big")
+    return (8 * size - difference.bit_length()) // (8 * TOKEN_BYTES)
+
+
+def room_at(position: int, stops: Sequence[int], end: int) -> int:
+    """Tokens from `position` to the next of the sorted boundaries `stops`, or to the `end`."""
+    following = bisect_left(stops, position)
+    return (stops[following] if following < len(stops) else end) - position
+
+
+def roomiest(
+    positions: np.ndarray, stops: Sequence[int], end: int, limit: int
+) -> tuple[int, int]:
+    """The position with the most room, clipped at `limit`, the newest of equals; and that room."""
+    left = positions
+    for _ in range(NEWEST_TRIES):
+        newest = int(left.max())
+        room = room_at(newest, stops, end)
+        if room >= limit:
+            return newest, limit
+        # Everything this close before that stop, or before an earlier one, has less room too.
+        left = left[left <= newest + room - limit]
+        if not left.size:
+            break
+    bounds = np.append(np.asarray(stops, np.int64), end)
+    rooms = np.minimum(bounds[np.searchsorted(bounds, positions)] - positions, limit)
+    most = int(rooms.max())
+    return int(positions[rooms == most].max()), most
