@@ -1,0 +1,68 @@
+"""The gateway's options. The only file of this service that reads the environment."""
+
+import ipaddress
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from shared.errors import ConfigError
+from shared.options import option
+
+
+@dataclass(frozen=True)
+class GatewayConfig:
+    model: Path = option(help="folder of the checkpoint, as `ninfer-model fetch` prints it")
+    sockets: Path = option(help="folder of the Unix sockets, mode 700")
+    host: str = option("127.0.0.1", "address to listen on; beyond loopback it needs --api-key")
+    port: int = option(8080, "TCP port, 1..65535")
+    model_id: str | None = option(None, "the name clients use; default: the model folder's name")
+    api_key: str | None = option(None, "required as Bearer or x-api-key; also NINFER_API_KEY")
+    allowed_hosts: str = option("", "more Host names to answer to, separated by commas")
+    allowed_origins: str = option("", "browser origins that may call, separated by commas")
+    request_log_jsonl: Path | None = option(None, "append one JSON object an event to this file")
+    max_body_mib: int = option(32, "largest request body, MiB")
+    heartbeat_s: float = option(10.0, "seconds of silence before a stream's heartbeat")
+    queue_timeout_s: float = option(600.0, "seconds a request may wait for a row")
+    slow_reader_s: float = option(30.0, "seconds a client may leave a write unread")
+    drain_s: float = option(10.0, "seconds for open requests to finish at shutdown")
+    default_max_tokens: int = option(4096, "output limit of a request that names none, tokens")
+    temperature: float | None = option(None, "sampling default; else the model's, else 0")
+    top_p: float | None = option(None, "sampling default; else the model's, else 1")
+    top_k: int | None = option(None, "sampling default; else the model's, else 0 (all)")
+    min_p: float | None = option(None, "sampling default; else 0")
+    log_level: str = option("info", "debug, info, warning or error")
+
+
+def resolve(config: GatewayConfig) -> GatewayConfig:
+    """With the key from the environment and the name from the folder.
+
+    Raises:
+        ConfigError: an option is out of range, or the address is open to others without a key.
+    """
+    config = replace(
+        config,
+        api_key=config.api_key or os.environ.get("NINFER_API_KEY") or None,
+        model_id=config.model_id or config.model.resolve().name,
+    )
+    if not 1 <= config.port <= 65535:
+        raise ConfigError(f"--port {config.port} is out of range; use 1 to 65535")
+    for flag, value in (("--heartbeat-s", config.heartbeat_s), ("--max-body-mib", config.max_body_mib)):
+        if value <= 0:
+            raise ConfigError(f"{flag} {value} is out of range; use more than 0")
+    if config.default_max_tokens < 1:
+        raise ConfigError("--default-max-tokens must be at least 1")
+    if not _is_loopback(config.host) and not config.api_key:
+        raise ConfigError(f"--host {config.host} is open to other machines; it needs --api-key")
+    log = config.request_log_jsonl
+    if log is not None and not log.absolute().parent.is_dir():
+        raise ConfigError(f"--request-log-jsonl {log}: its folder does not exist")
+    return config
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
