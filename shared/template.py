@@ -47,7 +47,9 @@ class ChatTemplate:
         source = own.read_text(encoding="utf-8") if own.is_file() else settings.get("chat_template")
         if not isinstance(source, str):
             raise CheckpointError(f"{model_dir} has no chat template")
-        extra = {k: settings[k] for k in ("bos_token", "eos_token") if isinstance(settings.get(k), str)}
+        extra = {
+            k: settings[k] for k in ("bos_token", "eos_token") if isinstance(settings.get(k), str)
+        }
         try:
             return cls(source, tokenizer, extra)
         except jinja2.TemplateError as exc:
@@ -92,7 +94,9 @@ class ChatTemplate:
                 **self._extra,
             )
         except (jinja2.TemplateError, TypeError, ValueError) as exc:
-            raise BadParameter(f"the chat template refuses these messages: {exc}", param="messages") from exc
+            raise BadParameter(
+                f"the chat template refuses these messages: {exc}", param="messages"
+            ) from exc
         if not prefilled:
             return rendered
         text, mark, _ = rendered.rpartition(end_mark)

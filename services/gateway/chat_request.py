@@ -122,9 +122,7 @@ def messages_of(body: ChatBody) -> list[Message]:
     for index, message in enumerate(body.messages):
         role = ROLES.get(message.role, message.role)
         if role not in ("system", "user", "assistant", "tool"):
-            raise BadParameter(
-                f"unknown role '{message.role}'", param=f"messages[{index}].role"
-            )
+            raise BadParameter(f"unknown role '{message.role}'", param=f"messages[{index}].role")
         content = text_of(message.content, f"messages[{index}].content")
         if role == "system" and len(messages) == 1 and messages[0]["role"] == "system":
             messages[0]["content"] += f"\n\n{content}"

@@ -46,7 +46,10 @@ def resolve(config: GatewayConfig) -> GatewayConfig:
     )
     if not 1 <= config.port <= 65535:
         raise ConfigError(f"--port {config.port} is out of range; use 1 to 65535")
-    for flag, value in (("--heartbeat-s", config.heartbeat_s), ("--max-body-mib", config.max_body_mib)):
+    for flag, value in (
+        ("--heartbeat-s", config.heartbeat_s),
+        ("--max-body-mib", config.max_body_mib),
+    ):
         if value <= 0:
             raise ConfigError(f"{flag} {value} is out of range; use more than 0")
     if config.default_max_tokens < 1:
