@@ -20,7 +20,7 @@ NEWEST_TRIES = 4
 
 
 class Span(NamedTuple):
-    """The slots [start, stop) of an order whose contexts share `length` >= 1 tokens with a query."""
+    """Slots [start, stop) of an order: their contexts share `length` >= 1 tokens with a query."""
 
     length: int
     start: int
@@ -110,21 +110,22 @@ def longest(
     """The slots that share the most tokens with `query`; None if fewer than `min_match`."""
     end = len(text)
     size = len(query)
+    wanted: bytes | bytearray = query
 
     def context(position: int) -> bytes | bytearray:
         at = end - TOKEN_BYTES * position
         return text[at : at + size]
 
-    middle = bisect_left(order, query, key=context)
+    middle = bisect_left(order, wanted, key=context)
     above = _common(query, context(order[middle])) if middle < len(order) else 0
     below = _common(query, context(order[middle - 1])) if middle else 0
     length = max(above, below)
     if length < max(min_match, 1):
         return None
     size = TOKEN_BYTES * length
-    query = query[:size]
-    start = bisect_left(order, query, 0, middle, key=context) if below == length else middle
-    stop = bisect_right(order, query, middle, key=context) if above == length else middle
+    wanted = query[:size]
+    start = bisect_left(order, wanted, 0, middle, key=context) if below == length else middle
+    stop = bisect_right(order, wanted, middle, key=context) if above == length else middle
     return Span(length, start, stop)
 
 
@@ -141,9 +142,7 @@ def room_at(position: int, stops: Sequence[int], end: int) -> int:
     return (stops[following] if following < len(stops) else end) - position
 
 
-def roomiest(
-    positions: np.ndarray, stops: Sequence[int], end: int, limit: int
-) -> tuple[int, int]:
+def roomiest(positions: np.ndarray, stops: Sequence[int], end: int, limit: int) -> tuple[int, int]:
     """The position with the most room, clipped at `limit`, the newest of equals; and that room."""
     left = positions
     for _ in range(NEWEST_TRIES):
