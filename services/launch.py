@@ -50,7 +50,7 @@ def _serve_config() -> type:
     socket_folder = options.option(
         None, "folder of the Unix sockets, mode 700; a temporary one if absent"
     )
-    optional.append(("sockets", Path | None, socket_folder))  # type: ignore[arg-type]
+    optional.append(("sockets", Path | None, socket_folder))
     return dataclasses.make_dataclass("ServeConfig", [*required, *optional], frozen=True)
 
 
@@ -193,7 +193,7 @@ def serve(argv: Sequence[str]) -> None:
             "prints the folder of the demo model"
         )
     made = None if config.sockets else Path(tempfile.mkdtemp(prefix="ninfer-"))
-    folder = config.sockets or made
+    folder: Path = made or config.sockets
     try:
         channels = endpoints.in_directory(folder)
         supervisor = Supervisor(channels, child_argvs(config, folder))

@@ -87,17 +87,8 @@ class Engine:
 
     def _handle(self, inbound: Inbound) -> None:
         match inbound:
-            case FromGateway(gateway, Generate() as generate):
-                self._accept(gateway, generate)
-            case FromGateway(_, Cancel(request_id=request_id)):
-                if request := self._table.get(request_id):
-                    self._end(request, "cancelled")
-            case FromGateway(_, Stop(request_id=request_id, output_tokens=output_tokens)):
-                if request := self._table.get(request_id):
-                    request.ledger.truncate_output(min(output_tokens, request.ledger.output_len))
-                    self._end(request, "stop")
-            case FromGateway(_, message):
-                assert_never(message)
+            case FromGateway(gateway, message):
+                self._handle_gateway(gateway, message)
             case GatewayGone(gateway):
                 for request in [r for r in self._table if r.gateway == gateway]:
                     self._end(request, "cancelled")
@@ -105,6 +96,22 @@ class Engine:
                 self._drafters.add_index(inbound)
             case _:
                 assert_never(inbound)
+
+    def _handle_gateway(self, gateway: bytes, message: Generate | Cancel | Stop) -> None:
+        if isinstance(message, Generate):
+            self._accept(gateway, message)
+            return
+        request = self._table.get(message.request_id)
+        if request is None:  # it ended before this arrived, or never was
+            return
+        match message:
+            case Cancel():
+                self._end(request, "cancelled")
+            case Stop(output_tokens=output_tokens):
+                request.ledger.truncate_output(min(output_tokens, request.ledger.output_len))
+                self._end(request, "stop")
+            case _:
+                assert_never(message)
 
     def _accept(self, gateway: bytes, generate: Generate) -> None:
         prompt_len = len(generate.prompt_ids)

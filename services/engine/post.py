@@ -108,7 +108,7 @@ class Post:
         next_pulse_s = time.monotonic()
         while not self._closing.is_set():
             wait_s = max(0.0, next_pulse_s - time.monotonic())
-            ready = dict(poller.poll(wait_s * 1000))
+            ready = dict(poller.poll(int(wait_s * 1000) + 1))
             if self._router in ready:
                 self._take_requests(from_gateways)
             if self._indexes in ready:

@@ -4,9 +4,6 @@ import signal
 import threading
 import uuid
 
-import torch
-from shared.tokenizer import Tokenizer
-
 from services.engine.config import EngineConfig, resolve
 from services.engine.device import parse_dtype, resolve_device, set_threads
 from services.engine.drafting.copy import CopyDrafter
@@ -19,6 +16,7 @@ from services.engine.post import Post
 from services.engine.runner import Runner
 from shared import endpoints, lifecycle, logs, options
 from shared.messages import EngineReady, EngineStatus, ModelFacts
+from shared.tokenizer import Tokenizer
 
 
 def main(argv: list[str]) -> None:
@@ -26,7 +24,7 @@ def main(argv: list[str]) -> None:
     lifecycle.die_with_parent()
     log = logs.configure("engine", level=config.log_level)
     device = resolve_device(config.device)
-    dtype = parse_dtype(config.dtype, device)
+    dtype = parse_dtype(config.dtype)
     threads = set_threads(config.threads)
     tokenizer = Tokenizer.load(config.model)
     model = load_model(config.model, dtype=dtype, device=device)
@@ -66,7 +64,7 @@ def main(argv: list[str]) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())
     runner = Runner(model, kv, device)
-    warm_up(runner, torch.device(device))
+    runner.rehearse()
     post = Post(channels, ready, idle)
     engine = Engine(runner, DraftRouter(copies), post, limits, context)
     shown = {
@@ -89,8 +87,3 @@ def main(argv: list[str]) -> None:
         engine.shut_down()
     finally:
         post.close()
-
-
-def warm_up(runner: Runner, device: torch.device) -> None:
-    """One throw-away pass, so that the first request does not pay for lazy initialisation."""
-    runner.rehearse()

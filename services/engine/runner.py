@@ -51,6 +51,18 @@ class Runner:
         by_request = {request_id: part for (request_id, _), part in zip(wanted, parts, strict=True)}
         return Pass(by_request, forward_s)
 
+    def rehearse(self) -> None:
+        """A throw-away pass in slot 0, so that the first request does not pay for start-up work."""
+        columns = 2
+        batch = Batch(
+            token_ids=self._tensor([0] * columns),
+            positions=self._tensor(list(range(columns))),
+            rows=(RowSpan(slot=0, start=0, columns=columns, offset=0),),
+            logit_columns=self._tensor([columns - 1]),
+        )
+        with torch.inference_mode():
+            self._model.forward(batch, self._kv)
+
     def _build(
         self, rows: tuple[RowPlan, ...], drafts: Mapping[str, Draft], table: RequestTable
     ) -> tuple[Batch, list[tuple[str, int]]]:
