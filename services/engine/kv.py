@@ -1,41 +1,54 @@
-"""Keys and values of every slot."""
+"""Keys and values of the tokens that were computed."""
+
+from typing import NamedTuple, Protocol
 
 import torch
 
-from services.engine.models.config import LlamaConfig
+
+class KvShape(Protocol):
+    """What the cache needs to know of a model's config."""
+
+    @property
+    def layers(self) -> int: ...
+    @property
+    def kv_heads(self) -> int: ...
+    @property
+    def head_dim(self) -> int: ...
+
+
+class LayerKv(NamedTuple):
+    keys: torch.Tensor  # [slots, kv_heads, max_context, head_dim], rotated already
+    values: torch.Tensor  # the same shape
 
 
 class KvCache:
-    """Per layer, keys and values [slots, kv_heads, max_context, head_dim].
+    """One contiguous stretch per slot and head, so that attention reads a view and copies nothing.
 
-    A slot's context is contiguous, so attention reads it in place. Memory is committed by the
-    operating system as it is written, not when it is reserved here.
+    Of each slot, with `start` and `columns` of its row in a pass:
+
+        [0, start)                 readable by attention
+        [start, start + columns)   written by the pass, then readable by it
+        [.., max_context)          never read; memory is committed when it is first written
     """
 
     def __init__(
         self,
-        config: LlamaConfig,
+        shape: KvShape,
         *,
         slots: int,
         max_context: int,
         dtype: torch.dtype,
         device: torch.device,
     ) -> None:
-        shape = (slots, config.kv_heads, max_context, config.head_dim)
-        self.keys = [torch.empty(shape, dtype=dtype, device=device) for _ in range(config.layers)]
-        self.values = [torch.empty(shape, dtype=dtype, device=device) for _ in range(config.layers)]
-
-    def write(
-        self, layer: int, slot: int, start: int, keys: torch.Tensor, values: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Stores columns [columns, kv_heads, head_dim] at `start`; returns views of the context.
-
-        The views are [1, kv_heads, start + columns, head_dim], without a copy.
-        """
-        end = start + keys.shape[0]
-        self.keys[layer][slot, :, start:end] = keys.transpose(0, 1)
-        self.values[layer][slot, :, start:end] = values.transpose(0, 1)
-        return (
-            self.keys[layer][slot : slot + 1, :, :end],
-            self.values[layer][slot : slot + 1, :, :end],
+        self.slots = slots
+        self.max_context = max_context
+        size = (slots, shape.kv_heads, max_context, shape.head_dim)
+        self.layers = tuple(
+            LayerKv(
+                torch.empty(size, dtype=dtype, device=device),
+                torch.empty(size, dtype=dtype, device=device),
+            )
+            for _ in range(shape.layers)
         )
+        item = torch.empty((), dtype=dtype).element_size()
+        self.bytes_per_token = 2 * shape.layers * shape.kv_heads * shape.head_dim * item

@@ -1,6 +1,5 @@
-"""The llama family: grouped-query attention, rotary positions, RMSNorm, SwiGLU."""
+"""The llama family: grouped-query attention, rotate-half rope, RMSNorm, SwiGLU."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -8,141 +7,135 @@ import torch
 from torch.nn import functional
 
 from services.engine.batch import Batch
-from services.engine.kv import KvCache
+from services.engine.kv import KvCache, LayerKv
+from services.engine.models.attention import RowAttention, attend, plan_rows
 from services.engine.models.config import LlamaConfig, parse_config
-from services.engine.models.linear import Linear
-from services.engine.models.rope import rope_tables, rotate
-from services.engine.models.weights import Take, open_weights
+from services.engine.models.head import Head
+from services.engine.models.linear import Linear, linear
+from services.engine.models.norm import RmsNorm
+from services.engine.models.rope import Angles, Rope, rotate
+from services.engine.models.weights import Weights
+
+# Tensors that may lie in the folder without being part of this graph.
+OTHERS = ("mtp.", "model.rotary_emb.", "lm_head.weight")
 
 
 class ForwardResult(NamedTuple):
-    logits: torch.Tensor  # fp32 [L, vocab]
-    hidden: torch.Tensor  # [T, hidden], behind the final norm: what MTP drafters read
+    logits: torch.Tensor  # fp32 [L, vocab], of batch.logit_columns
+    hidden: torch.Tensor  # [T, hidden], behind the final norm
 
 
-@dataclass(frozen=True)
-class Layer:
-    input_norm: torch.Tensor
+class Layer(NamedTuple):
+    attention_norm: RmsNorm
     qkv: Linear
-    out: Linear
-    mlp_norm: torch.Tensor
+    output: Linear
+    mlp_norm: RmsNorm
     gate_up: Linear
     down: Linear
 
 
 class LlamaModel:
+    """Weights and the graph. Holds no state of any request; that is in the `KvCache`."""
+
     def __init__(
-        self, config: LlamaConfig, take: Take, *, dtype: torch.dtype, device: torch.device
+        self, config: LlamaConfig, weights: Weights, dtype: torch.dtype, device: torch.device
     ) -> None:
         self.config = config
-        self._dtype = dtype
-        table = (config.vocab_size, config.hidden_size)
-        self._embedding = take("model.embed_tokens.weight", table)
-        self._layers = [_layer(config, take, index) for index in range(config.layers)]
-        self._norm = take("model.norm.weight", (config.hidden_size,))
-        head = self._embedding if config.tied_head else take("lm_head.weight", table)
-        # Logits stay in fp32: rounded to bfloat16, the top two tie outright several times in 160
-        # tokens. Reading the head twice as wide costs about a fifth of a one-column pass.
-        self._head = Linear(head.float())
-        self._cos, self._sin = rope_tables(config, config.max_context, device)
-        self.parameters = _count_parameters(config)
-        self.weight_bytes = self.parameters * dtype.itemsize
+        self.dtype = dtype
+        self.device = device
+        self.parameters = 0
+        self._weights = weights
+        wide = (config.vocab_size, config.hidden_size)
+        embedding = self._take("model.embed_tokens.weight", *wide)
+        self._layers = [self._layer(f"model.layers.{i}") for i in range(config.layers)]
+        self._norm = self._rms_norm("model.norm")
+        head = embedding if config.tied_head else self._take("lm_head.weight", *wide)
+        self._head = Head(head, device)
+        self._embedding = embedding.to(device)
+        self._rope = Rope(config.rope, config.head_dim, device)
+        weights.refuse_leftovers(OTHERS)
+        # what a pass of one column reads at least, the embedding's row aside
+        self.weight_bytes = self.parameters * embedding.element_size()
 
     @classmethod
     def load(cls, folder: Path, *, dtype: torch.dtype, device: torch.device) -> "LlamaModel":
-        """Raises CheckpointError: the folder is not a sound llama-family checkpoint."""
-        config = parse_config(folder)
-        return cls(config, open_weights(folder, dtype, device), dtype=dtype, device=device)
+        """From a Hugging Face style folder.
 
+        Raises:
+            CheckpointError: damaged, incomplete, or not a model of this family.
+        """
+        return cls(parse_config(folder), Weights(folder), dtype, device)
+
+    @torch.inference_mode()
     def forward(self, batch: Batch, kv: KvCache) -> ForwardResult:
-        """One pass over all rows; writes their KV."""
-        x = self._embedding[batch.token_ids].float()  # the residual stream is fp32
-        cos, sin = self._cos[batch.positions], self._sin[batch.positions]  # [T, 1, head_dim]
-        masks = [
-            _causal_mask(row.start, row.columns, self.config, self._dtype, x.device)
-            for row in batch.rows
-        ]
-        for index, layer in enumerate(self._layers):
-            normed = self._rms_norm(x, layer.input_norm)
-            x = x + layer.out(self._attend(index, layer.qkv(normed), (cos, sin), masks, batch, kv))
-            gate, up = layer.gate_up(self._rms_norm(x, layer.mlp_norm)).chunk(2, dim=-1)
-            x = x + layer.down(functional.silu(gate) * up)
-        hidden = self._rms_norm(x, self._norm)
-        return ForwardResult(self._head(hidden[batch.logit_columns].float()), hidden)
+        """One pass over all rows; writes their keys and values.
 
-    def _attend(
+        The caller vouches for the batch: ids within the vocabulary, rows within the slots and
+        `kv.max_context`, no slot twice.
+        """
+        config = self.config
+        angles = self._rope.angles(batch.positions, self.dtype)
+        rows = plan_rows(batch.rows, config.heads // config.kv_heads, self.dtype, self.device)
+        x = functional.embedding(batch.token_ids, self._embedding)
+        for layer, layer_kv in zip(self._layers, kv.layers, strict=True):
+            x = self._attention(layer, x, angles, rows, layer_kv)
+            x = _mlp(layer, x)
+        hidden = self._norm(x)
+        return ForwardResult(self._head(hidden[batch.logit_columns]), hidden)
+
+    def _attention(
         self,
-        index: int,
-        qkv: torch.Tensor,
-        rope: tuple[torch.Tensor, torch.Tensor],
-        masks: list[torch.Tensor | None],
-        batch: Batch,
-        kv: KvCache,
+        layer: Layer,
+        x: torch.Tensor,
+        angles: Angles,
+        rows: tuple[RowAttention, ...],
+        kv: LayerKv,
     ) -> torch.Tensor:
-        """Each row over its own context; [T, heads * head_dim]."""
-        heads, kv_heads, dim = self.config.heads, self.config.kv_heads, self.config.head_dim
-        group = heads // kv_heads
-        q, k, v = qkv.view(-1, heads + 2 * kv_heads, dim).split((heads, kv_heads, kv_heads), dim=1)
-        q, k = rotate(q, *rope), rotate(k, *rope)
-        outputs = []
-        for row, mask in zip(batch.rows, masks, strict=True):
-            own = slice(row.offset, row.offset + row.columns)
-            keys, values = kv.write(index, row.slot, row.start, k[own], v[own])
-            # Query heads that share a KV head become more query columns of it, so that the
-            # context is read as it lies: [1, kv_heads, group * columns, head_dim].
-            grouped = q[own].view(row.columns, kv_heads, group, dim).permute(1, 2, 0, 3)
-            attended = functional.scaled_dot_product_attention(
-                grouped.reshape(1, kv_heads, group * row.columns, dim), keys, values, attn_mask=mask
-            )
-            attended = attended.view(kv_heads, group, row.columns, dim).permute(2, 0, 1, 3)
-            outputs.append(attended.reshape(row.columns, heads * dim))
-        return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
+        config = self.config
+        heads = layer.qkv(layer.attention_norm(x)).view(len(x), -1, config.head_dim)
+        turning = config.heads + config.kv_heads
+        turned = rotate(heads[:, :turning], angles)
+        mixed = attend(
+            turned[:, : config.heads], turned[:, config.heads :], heads[:, turning:], rows, kv
+        )
+        return layer.output.onto(x, mixed)
 
-    def _rms_norm(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        """In fp32, rounded once on the way out to the linear layers' dtype."""
-        scale = torch.rsqrt(x.square().mean(dim=-1, keepdim=True) + self.config.rms_eps)
-        return (x * scale * weight).to(self._dtype)
+    def _layer(self, prefix: str) -> Layer:
+        config = self.config
+        hidden, inner = config.hidden_size, config.intermediate_size
+        queries, keys = config.heads * config.head_dim, config.kv_heads * config.head_dim
+        attention, mlp = f"{prefix}.self_attn", f"{prefix}.mlp"
+        qkv = {f"{attention}.q_proj": queries}
+        qkv |= {f"{attention}.k_proj": keys, f"{attention}.v_proj": keys}
+        gate_up = {f"{mlp}.gate_proj": inner, f"{mlp}.up_proj": inner}
+        output, down = {f"{attention}.o_proj": hidden}, {f"{mlp}.down_proj": hidden}
+        return Layer(
+            attention_norm=self._rms_norm(f"{prefix}.input_layernorm"),
+            qkv=self._linear(qkv, hidden, config.attention_bias),
+            output=self._linear(output, queries, config.attention_bias),
+            mlp_norm=self._rms_norm(f"{prefix}.post_attention_layernorm"),
+            gate_up=self._linear(gate_up, hidden, config.mlp_bias),
+            down=self._linear(down, inner, config.mlp_bias),
+        )
 
+    def _linear(self, parts: dict[str, int], width: int, has_bias: bool) -> Linear:
+        """One layer that computes several side by side: name to its output size."""
+        weight = torch.cat([self._take(f"{n}.weight", size, width) for n, size in parts.items()])
+        bias = None
+        if has_bias:
+            bias = torch.cat([self._take(f"{n}.bias", size) for n, size in parts.items()])
+        return linear(weight, bias, self.device)
 
-def _causal_mask(
-    start: int, columns: int, config: LlamaConfig, dtype: torch.dtype, device: torch.device
-) -> torch.Tensor | None:
-    """[group * columns, start + columns], 0 where column c may look (up to start + c).
+    def _rms_norm(self, name: str) -> RmsNorm:
+        weight = self._take(f"{name}.weight", self.config.hidden_size)
+        return RmsNorm(weight.to(self.device), self.config.rms_eps)
 
-    One column may look everywhere and needs none.
-    """
-    if columns == 1:
-        return None
-    mask = torch.full((columns, start + columns), float("-inf"), dtype=dtype, device=device)
-    return mask.triu(start + 1).repeat(config.heads // config.kv_heads, 1)
-
-
-def _layer(config: LlamaConfig, take: Take, index: int) -> Layer:
-    name = f"model.layers.{index}."
-    hidden, inner = config.hidden_size, config.intermediate_size
-    q_rows, kv_rows = config.heads * config.head_dim, config.kv_heads * config.head_dim
-
-    def linear(parts: list[tuple[str, int]], inputs: int, *, biased: bool) -> Linear:
-        weights = [take(f"{name}{part}.weight", (rows, inputs)) for part, rows in parts]
-        biases = [take(f"{name}{part}.bias", (rows,)) for part, rows in parts] if biased else []
-        return Linear(torch.cat(weights), torch.cat(biases) if biased else None)
-
-    bias, mlp_bias = config.attention_bias, config.mlp_bias
-    attention = [(f"self_attn.{p}_proj", q_rows if p == "q" else kv_rows) for p in "qkv"]
-    return Layer(
-        input_norm=take(f"{name}input_layernorm.weight", (hidden,)).float(),
-        qkv=linear(attention, hidden, biased=bias),
-        out=linear([("self_attn.o_proj", hidden)], q_rows, biased=bias),
-        mlp_norm=take(f"{name}post_attention_layernorm.weight", (hidden,)).float(),
-        gate_up=linear([("mlp.gate_proj", inner), ("mlp.up_proj", inner)], hidden, biased=mlp_bias),
-        down=linear([("mlp.down_proj", hidden)], inner, biased=mlp_bias),
-    )
+    def _take(self, name: str, *shape: int) -> torch.Tensor:
+        tensor = self._weights.take(name, shape, self.dtype)
+        self.parameters += tensor.numel()
+        return tensor
 
 
-def _count_parameters(config: LlamaConfig) -> int:
-    """Of the weights that a pass reads; a tied head counts once."""
-    attention = config.hidden_size * config.head_dim * 2 * (config.heads + config.kv_heads)
-    mlp = 3 * config.hidden_size * config.intermediate_size
-    layer = attention + mlp + 2 * config.hidden_size
-    tables = (1 if config.tied_head else 2) * config.vocab_size * config.hidden_size
-    return config.layers * layer + tables + config.hidden_size
+def _mlp(layer: Layer, x: torch.Tensor) -> torch.Tensor:
+    gate, up = layer.gate_up(layer.mlp_norm(x)).chunk(2, dim=-1)
+    return layer.down.onto(x, functional.silu(gate).mul_(up))

@@ -1,32 +1,43 @@
-"""Rotary position embedding, rotate-half form (Su et al. 2021), with Llama 3's scaling."""
+"""Rotary positions, rotate-half form."""
 
 import math
+from typing import NamedTuple
 
 import torch
 
-from services.engine.models.config import LlamaConfig
+from services.engine.models.config import Llama3Scaling, RopeConfig
 
 
-def rope_tables(
-    config: LlamaConfig, max_context: int, device: torch.device
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """cos and sin, fp32 [max_context, 1, head_dim]."""
-    half = torch.arange(0, config.head_dim, 2, dtype=torch.float32) / config.head_dim
-    frequencies = 1.0 / config.rope.theta**half
-    if scaling := config.rope.scaling:
-        wavelength = 2 * math.pi / frequencies
-        ratio = scaling.original_context / wavelength
-        smooth = (ratio - scaling.low_freq_factor) / (
-            scaling.high_freq_factor - scaling.low_freq_factor
-        )
-        smooth = smooth.clamp(0.0, 1.0)
-        frequencies = (1 - smooth) * frequencies / scaling.factor + smooth * frequencies
-    angles = torch.outer(torch.arange(max_context, dtype=torch.float32), frequencies)
-    both = torch.cat((angles, angles), dim=-1).unsqueeze(1)
-    return both.cos().to(device), both.sin().to(device)
+class Angles(NamedTuple):
+    cos: torch.Tensor  # [T, 1, head_dim]
+    sin: torch.Tensor  # [T, 1, head_dim], its first half negated
 
 
-def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    """x [columns, heads, head_dim] at the columns' positions, in x's dtype."""
-    low, high = x.chunk(2, dim=-1)
-    return (x * cos + torch.cat((-high, low), dim=-1) * sin).to(x.dtype)
+class Rope:
+    def __init__(self, config: RopeConfig, head_dim: int, device: torch.device) -> None:
+        steps = torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim
+        frequencies = 1.0 / (config.theta**steps)
+        if config.scaling:
+            frequencies = slowed(frequencies, config.scaling)
+        self._frequencies = frequencies.to(device)  # fp32 [head_dim / 2]
+
+    def angles(self, positions: torch.Tensor, dtype: torch.dtype) -> Angles:
+        """For `positions` int64 [T]; computed in fp32, once a pass."""
+        turns = positions.float()[:, None, None] * self._frequencies
+        cos, sin = turns.cos(), turns.sin()
+        return Angles(torch.cat((cos, cos), -1).to(dtype), torch.cat((-sin, sin), -1).to(dtype))
+
+
+def rotate(heads: torch.Tensor, angles: Angles) -> torch.Tensor:
+    """`heads` [T, any, head_dim], rotated; a new tensor."""
+    half = heads.shape[-1] // 2
+    swapped = torch.cat((heads[..., half:], heads[..., :half]), -1)
+    return torch.addcmul(heads * angles.cos, swapped, angles.sin)
+
+
+def slowed(frequencies: torch.Tensor, scaling: Llama3Scaling) -> torch.Tensor:
+    """Long wavelengths are slowed by `factor`, short ones kept, those between are blended."""
+    wavelengths = 2 * math.pi / frequencies
+    low, high = scaling.low_freq_factor, scaling.high_freq_factor
+    share = ((scaling.original_context / wavelengths - low) / (high - low)).clamp(0, 1)
+    return (1 - share) * frequencies / scaling.factor + share * frequencies

@@ -1,6 +1,5 @@
-"""Weights of a model folder, memory-mapped, by name."""
+"""The tensors of a model folder, memory-mapped: what is not taken is not read."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -9,28 +8,50 @@ from safetensors import safe_open
 from services.engine.models.tensor_index import read_index, safetensors_errors
 from shared.errors import CheckpointError
 
-Take = Callable[[str, tuple[int, ...]], torch.Tensor]
+FLOATS = ("F32", "F16", "BF16")
 
 
-def open_weights(folder: Path, dtype: torch.dtype, device: torch.device) -> Take:
-    """A function that returns the named tensor, checked for its shape, in `dtype` on `device`.
+class Weights:
+    """Hands out each tensor with its shape checked, and knows which nobody took."""
 
-    Raises:
-        CheckpointError: a file that is not sound; the function raises it for a missing tensor or
-            another shape.
-    """
-    index = read_index(folder)
+    def __init__(self, folder: Path) -> None:
+        """Raises `CheckpointError`: weights missing, truncated or malformed."""
+        self._folder = folder
+        self._index = read_index(folder)
+        self._taken: set[str] = set()
+        self._files = {}
+        for path in sorted({info.file for info in self._index.values()}):
+            with safetensors_errors(path):
+                self._files[path] = safe_open(path, framework="pt")
 
-    def take(name: str, shape: tuple[int, ...]) -> torch.Tensor:
-        info = index.get(name)
+    def take(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        """The tensor on the CPU; a view of the file where its type is `dtype` already.
+
+        Raises:
+            CheckpointError: it is missing, or of another shape or kind.
+        """
+        info = self._index.get(name)
         if info is None:
-            raise CheckpointError(f"{folder} has no tensor {name}")
-        with safetensors_errors(info.file), safe_open(info.file, framework="pt") as opened:
-            tensor: torch.Tensor = opened.get_tensor(name)
-        if tuple(tensor.shape) != shape:
-            raise CheckpointError(
-                f"{name} in {folder} has shape {tuple(tensor.shape)}, expected {shape}"
-            )
-        return tensor.to(device=device, dtype=dtype)
+            raise CheckpointError(f"{self._folder} has no tensor {name}")
+        if info.shape != shape:
+            raise CheckpointError(f"{info.file}: {name} is {list(info.shape)}, not {list(shape)}")
+        if info.dtype not in FLOATS:
+            raise CheckpointError(f"{info.file}: {name} is of type {info.dtype}, not a float")
+        self._taken.add(name)
+        with safetensors_errors(info.file):
+            tensor: torch.Tensor = self._files[info.file].get_tensor(name)  # type: ignore[no-untyped-call]
+        return tensor.to(dtype)
 
-    return take
+    def __contains__(self, name: str) -> bool:
+        return name in self._index
+
+    def refuse_leftovers(self, known: tuple[str, ...]) -> None:
+        """Raises `CheckpointError` if a tensor was neither taken nor begins with a `known` prefix.
+
+        A weight that the graph does not use means that the graph is not this model's.
+        """
+        for name in self._index:
+            if name not in self._taken and not name.startswith(known):
+                raise CheckpointError(
+                    f"{self._folder} holds {name}, which this model family does not use"
+                )
