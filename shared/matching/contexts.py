@@ -105,31 +105,30 @@ def _split_groups(
 
 
 def longest(
-    order: Sequence[int], text: bytes | bytearray, query: bytes, min_match: int
+    order: Sequence[int], text: bytes | bytearray, query: bytes | bytearray, min_match: int
 ) -> Span | None:
     """The slots that share the most tokens with `query`; None if fewer than `min_match`."""
     end = len(text)
     size = len(query)
-    wanted: bytes | bytearray = query
 
     def context(position: int) -> bytes | bytearray:
         at = end - TOKEN_BYTES * position
         return text[at : at + size]
 
-    middle = bisect_left(order, wanted, key=context)
+    middle = bisect_left(order, query, key=context)
     above = _common(query, context(order[middle])) if middle < len(order) else 0
     below = _common(query, context(order[middle - 1])) if middle else 0
     length = max(above, below)
     if length < max(min_match, 1):
         return None
     size = TOKEN_BYTES * length
-    wanted = query[:size]
-    start = bisect_left(order, wanted, 0, middle, key=context) if below == length else middle
-    stop = bisect_right(order, wanted, middle, key=context) if above == length else middle
+    query = query[:size]
+    start = bisect_left(order, query, 0, middle, key=context) if below == length else middle
+    stop = bisect_right(order, query, middle, key=context) if above == length else middle
     return Span(length, start, stop)
 
 
-def _common(left: bytes, right: bytes | bytearray) -> int:
+def _common(left: bytes | bytearray, right: bytes | bytearray) -> int:
     """How many leading tokens are equal."""
     size = min(len(left), len(right))
     difference = int.from_bytes(left[:size], "big") ^ int.from_bytes(right[:size], "big")
