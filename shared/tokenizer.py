@@ -33,7 +33,7 @@ class Tokenizer:
         try:
             text = path.read_text(encoding="utf-8")
             parsing, plain = (tokenizers.Tokenizer.from_str(text) for _ in range(2))
-        except Exception as exc:  # noqa: BLE001 the library raises bare Exception for a bad file
+        except Exception as exc:
             raise CheckpointError(f"{path} is not a usable tokenizer: {exc}") from exc
         return cls(parsing, plain, _stop_ids(model_dir))
 

@@ -65,5 +65,7 @@ class Codec(Generic[Message]):
             raise IndexError("a negative frame index")
         dtype: np.dtype[np.int64] = DTYPES[name]
         array: np.ndarray = np.frombuffer(memoryview(self._frames[index]), dtype=dtype)
+        if not array.flags.aligned:  # ZeroMQ packs small messages at any address
+            array = array.copy()
         array.flags.writeable = False
         return array

@@ -47,8 +47,11 @@ class Runner:
         except (RuntimeError, MemoryError) as exc:  # torch reports both kinds as RuntimeError
             raise ModelFault(str(exc)) from exc
         forward_s = time.monotonic() - began_s
-        parts = logits.split([columns for _, columns in wanted]) if wanted else ()
-        by_request = {request_id: part for (request_id, _), part in zip(wanted, parts, strict=True)}
+        by_request = {}
+        end = 0
+        for request_id, columns in wanted:
+            by_request[request_id] = logits[end : end + columns]
+            end += columns
         return Pass(by_request, forward_s)
 
     def rehearse(self) -> None:

@@ -1,6 +1,7 @@
 """The gateway's end of the engine's socket."""
 
 import asyncio
+import contextlib
 import time
 
 import structlog
@@ -24,7 +25,7 @@ from shared.messages import (
 from shared.wire import Codec, WireError
 
 SILENT_S = 10.0  # the engine's pulse comes each second, also during a long pass
-TICK_S = 1.0
+TICK_S = 0.5
 
 Reply = OutputTokens | Finished | Failed | EngineDead
 
@@ -44,7 +45,7 @@ class EngineLink:
         self._context = zmq.asyncio.Context()
         self._socket = sockets.connect(self._context, zmq.DEALER, endpoint)
         self._monitor = self._socket.get_monitor_socket(
-            zmq.EVENT_CONNECTED | zmq.EVENT_DISCONNECTED
+            zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
         )
 
     @property
@@ -102,14 +103,15 @@ class EngineLink:
                 if queue is not None:
                     queue.put_nowait(message)
                 elif isinstance(message, OutputTokens):
-                    await self.send(Cancel(request_id=message.request_id))
+                    with contextlib.suppress(EngineDead):
+                        await self.send(Cancel(request_id=message.request_id))
 
     async def _watch(self) -> None:
         while True:
             event = parse_monitor_message(await self._monitor.recv_multipart())
-            if event["event"] == zmq.EVENT_CONNECTED:
+            if event["event"] == zmq.EVENT_HANDSHAKE_SUCCEEDED:
                 self._heard_s = time.monotonic()
-                await self.send(Hello())
+                await self._greet()
             elif event["event"] == zmq.EVENT_DISCONNECTED:
                 self._lose("the engine died")
 
@@ -119,10 +121,12 @@ class EngineLink:
             if self.ready and time.monotonic() - self._heard_s > SILENT_S:
                 self._lose(f"the engine has been silent for {SILENT_S:.0f} s")
             elif not self.ready:
-                try:
-                    await self.send(Hello())
-                except EngineDead:
-                    continue
+                await self._greet()
+
+    async def _greet(self) -> None:
+        # the pipe may open a moment after the handshake; the next tick tries again
+        with contextlib.suppress(EngineDead):
+            await self.send(Hello())
 
     def _lose(self, why: str) -> None:
         if self.ready is not None:
