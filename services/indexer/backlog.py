@@ -23,9 +23,10 @@ class Backlog:
         self._running: Build | None = None
         self._arrived = asyncio.Event()
 
-    def __len__(self) -> int:
-        """How many builds wait; the running one is not counted."""
-        return len(self._waiting)
+    @property
+    def waiting(self) -> tuple[str, ...]:
+        """The requests whose builds wait, oldest first; the running one is not among them."""
+        return tuple(self._waiting)
 
     def add(self, message: BuildIndex) -> str | None:
         """Returns the id of the request whose build was dropped to make room, if one was."""

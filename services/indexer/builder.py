@@ -33,10 +33,10 @@ class Builder:
         started_s = time.perf_counter()
         sources: list[IndexedSource] = []
         for source in self._sources(message, cancelled):
-            if cancelled.is_set():
-                return None
             if source is not None:
                 sources.append(source)
+        if cancelled.is_set():
+            return None
         return IndexReady(
             request_id=message.request_id,
             sources=tuple(sources),
@@ -47,14 +47,12 @@ class Builder:
         self, message: BuildIndex, cancelled: threading.Event
     ) -> Iterator[IndexedSource | None]:
         """In the order in which they count as indexed: later ones are the more recent."""
-        if cancelled.is_set():
-            return
-        yield self._index("prompt", message.prompt_ids)
+        if not cancelled.is_set():
+            yield self._index("prompt", message.prompt_ids)
         derived = self._derived_ids(message.tool_texts, cancelled)
-        if cancelled.is_set():
-            return
-        yield self._index("derived", derived)
-        if message.predicted:
+        if not cancelled.is_set():
+            yield self._index("derived", derived)
+        if message.predicted and not cancelled.is_set():
             predicted = self._tokenizer.encode_text(message.predicted)
             yield self._index("predicted", predicted[: self._max_context])
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import assert_never
 
 import msgspec
@@ -43,8 +44,14 @@ class Indexer:
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="build")
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         asynchronous = zmq.asyncio.Context(self._context)
+        self._socket_file = Path(channels.build.removeprefix("ipc://"))
         self._inbox = sockets.bind(asynchronous, zmq.PULL, channels.build)
         self._outbox = sockets.connect(self._context, zmq.PUSH, channels.indexes)
+
+    @property
+    def waiting(self) -> tuple[str, ...]:
+        """The requests whose builds wait, oldest first."""
+        return self._backlog.waiting
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serves until `stop` is set; a failure of either task ends the process."""
@@ -65,6 +72,7 @@ class Indexer:
         self._inbox.close()
         self._outbox.close()
         self._context.destroy(linger=0)
+        self._socket_file.unlink(missing_ok=True)  # ZeroMQ leaves it behind
 
     async def _receive(self) -> None:
         while True:

@@ -1,0 +1,109 @@
+import threading
+
+import numpy as np
+
+from services.indexer.builder import Builder
+from shared.matching.lookup import Match, continuation, find
+from shared.matching.segment import SegmentIndex
+from shared.messages import BuildIndex, IndexReady
+from tests.indexer.stand_in import SPECIAL_ID, CharTokenizer, int32, listing
+
+
+def request(prompt_ids: np.ndarray, *tool_texts: str, predicted: str | None = None) -> BuildIndex:
+    return BuildIndex(
+        request_id="r", prompt_ids=prompt_ids, tool_texts=tool_texts, predicted=predicted
+    )
+
+
+def built(message: BuildIndex, *, max_context: int = 1000) -> IndexReady:
+    ready = Builder(CharTokenizer(), max_context).build(message, threading.Event())
+    assert ready is not None
+    return ready
+
+
+def indexes(ready: IndexReady) -> dict[str, SegmentIndex]:
+    return {s.kind: SegmentIndex(s.tokens, s.order) for s in ready.sources}
+
+
+def text_of(index: SegmentIndex) -> str:
+    return "".join("|" if t < 0 else chr(t) for t in index.tokens)
+
+
+def test_sources_come_in_the_order_of_indexing() -> None:
+    ready = built(request(int32(1, 2, 3), listing("a", "b", "c"), predicted="later"))
+    assert [s.kind for s in ready.sources] == ["prompt", "derived", "predicted"]
+
+
+def test_special_ids_of_the_prompt_are_boundaries() -> None:
+    prompt = indexes(built(request(int32(5, 6, SPECIAL_ID, 7, 8))))["prompt"]
+    assert prompt.tokens.tolist() == [5, 6, -1, 7, 8]
+
+
+def test_a_special_token_spelled_out_in_a_tool_result_is_plain_text() -> None:
+    ready = built(request(int32(1, 2), listing("a", "\x00", "c")))
+    assert text_of(indexes(ready)["derived"]) == "a\n\x00\nc"
+
+
+def test_derived_sources_are_kept_apart_by_boundaries() -> None:
+    ready = built(request(int32(1, 2), listing("a", "b", "c"), listing("x", "y", "z")))
+    derived = indexes(ready)["derived"]
+    assert text_of(derived) == "a\nb\nc|x\ny\nz"
+    found = find([ord("b"), ord("\n")], [derived], 20)
+    assert found is not None
+    assert continuation(found, [derived]).tolist() == [ord("c")]
+
+
+def test_derived_tokens_stop_at_the_budget_and_the_last_source_is_cut() -> None:
+    ready = built(request(int32(1, 2), *[listing("aa", "bb", "cc")] * 3), max_context=11)
+    assert text_of(indexes(ready)["derived"]) == "aa\nbb\ncc|aa\n"
+
+
+def test_nothing_is_tokenised_once_the_budget_is_spent() -> None:
+    tokenizer = CharTokenizer()
+    message = request(int32(1, 2), *[listing("aa", "bb", "cc")] * 5)
+    Builder(tokenizer, 8).build(message, threading.Event())
+    assert len(tokenizer.encoded) == 1
+
+
+def test_the_budget_leaves_the_prompt_whole() -> None:
+    prompt = np.arange(1, 50, dtype=np.int32)
+    assert len(indexes(built(request(prompt), max_context=10))["prompt"].tokens) == 49
+
+
+def test_a_prediction_is_limited_to_one_context() -> None:
+    ready = built(request(int32(1, 2), predicted="x" * 50), max_context=10)
+    assert len(indexes(ready)["predicted"].tokens) == 10
+
+
+def test_sources_with_nothing_to_copy_are_left_out() -> None:
+    assert built(request(int32(1), "no listing", predicted="")).sources == ()
+
+
+def test_indexes_answer_like_ones_built_in_place() -> None:
+    rng = np.random.default_rng(0)
+    prompt = rng.integers(0, 5, 500).astype(np.int32)
+    received = indexes(built(request(prompt)))["prompt"]
+    reference = SegmentIndex.build(prompt, {SPECIAL_ID})
+    for end in range(1, 500, 13):
+        assert find(prompt[:end], [received], 65) == find(prompt[:end], [reference], 65)
+
+
+def test_a_cancelled_build_stops_before_the_next_source() -> None:
+    tokenizer = CharTokenizer()
+    cancelled = threading.Event()
+
+    class Cancelling(CharTokenizer):
+        def encode_text(self, text: str) -> np.ndarray:
+            cancelled.set()
+            return tokenizer.encode_text(text)
+
+    message = request(int32(1, 2), *[listing("a", "b", "c")] * 4, predicted="p")
+    assert Builder(Cancelling(), 100).build(message, cancelled) is None
+    assert len(tokenizer.encoded) == 1
+
+
+def test_the_newest_file_wins_a_tie() -> None:
+    ready = built(request(int32(1, 2), listing("a", "b", "c1"), listing("a", "b", "c2")))
+    derived = indexes(ready)["derived"]
+    found = find([ord(c) for c in "b\nc"], [derived], 1)
+    assert found == Match(0, 12, 3, 1)
