@@ -1,0 +1,164 @@
+"""An engine in this process, behind the messages of the real one but without sockets."""
+
+import threading
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from services.engine.drafting.copy import CopyDrafter
+from services.engine.drafting.router import DraftRouter
+from services.engine.kv import KvCache
+from services.engine.loop import Engine
+from services.engine.models.load import load_model
+from services.engine.planner import PlanLimits
+from services.engine.post import FromGateway, Inbound
+from services.engine.runner import Runner
+from services.indexer.builder import Builder
+from shared.messages import (
+    BuildIndex,
+    EngineLimits,
+    EngineStatus,
+    EngineToGateway,
+    Failed,
+    Finished,
+    Generate,
+    IndexReady,
+    OutputTokens,
+    Sampling,
+)
+from shared.tokenizer import Tokenizer
+
+MAX_TURNS = 5000
+
+
+class LocalPost:
+    """Queues in place of sockets."""
+
+    def __init__(self) -> None:
+        self.status: EngineStatus | None = None
+        self.inbound: list[Inbound] = []
+        self.sent: list[EngineToGateway] = []
+
+    def receive(self, block_s: float) -> list[Inbound]:
+        arrived, self.inbound = self.inbound, []
+        return arrived
+
+    def send(self, gateway: bytes, message: EngineToGateway) -> None:
+        self.sent.append(message)
+
+    def flush(self) -> None:
+        pass
+
+
+@dataclass(frozen=True)
+class Output:
+    token_ids: list[int]
+    end: Finished | Failed
+
+    @property
+    def accepted(self) -> int:
+        assert isinstance(self.end, Finished)
+        return self.end.stats.speculative.ngram_accepted_tokens
+
+
+class LocalEngine:
+    """Loads once; `run` serves a set of requests from start to end on a fresh engine."""
+
+    def __init__(self, folder: Path, *, slots: int = 4, context: int = 2048) -> None:
+        device = torch.device("cpu")
+        torch.set_num_threads(1)
+        self.tokenizer = Tokenizer.load(folder)
+        model = load_model(folder, dtype=torch.float32, device=device)
+        kv = KvCache(
+            model.config, slots=slots, max_context=context, dtype=torch.float32, device=device
+        )
+        self._runner = Runner(model, kv, device)
+        self._slots = slots
+        self._context = context
+
+    def engine(self, width: int, *, chunk: int = 512) -> tuple[Engine, LocalPost, PlanLimits]:
+        limits = EngineLimits(
+            max_concurrency=self._slots,
+            max_waiting=16,
+            spec="off",
+            draft_tokens=0,
+            ngram_draft_tokens=width,
+            ngram_min_match=4,
+        )
+        copies = None
+        if width:
+            copies = CopyDrafter(
+                min_match=4, neural_width=0, boundary_ids=self.tokenizer.special_ids
+            )
+        post = LocalPost()
+        engine = Engine(self._runner, DraftRouter(copies), post, limits, self._context)  # type: ignore[arg-type]
+        return engine, post, PlanLimits(chunk, width, self._context)
+
+    def run(
+        self,
+        requests: Sequence[Generate],
+        *,
+        width: int,
+        tool_texts: Sequence[str] = (),
+        chunk: int = 512,
+    ) -> dict[str, Output]:
+        engine, post, plan_limits = self.engine(width, chunk=chunk)
+        for request in requests:
+            post.inbound.append(FromGateway(b"local", request))
+            if width:
+                post.inbound.append(self._index(request, tool_texts))
+        for _ in range(MAX_TURNS):
+            engine.turn(plan_limits)
+            engine.check()
+            if sum(isinstance(m, Finished | Failed) for m in post.sent) == len(requests):
+                return _outputs(post.sent)
+        raise AssertionError("the engine did not finish")
+
+    def _index(self, request: Generate, tool_texts: Sequence[str]) -> IndexReady:
+        message = BuildIndex(
+            request_id=request.request_id,
+            prompt_ids=request.prompt_ids,
+            tool_texts=tuple(tool_texts),
+            predicted=None,
+        )
+        ready = Builder(self.tokenizer, self._context).build(message, threading.Event())
+        assert ready is not None
+        return ready
+
+
+def generate(
+    request_id: str,
+    prompt_ids: np.ndarray,
+    *,
+    output: int = 64,
+    temperature: float = 0.0,
+    seed: int = 11,
+    stop_ids: tuple[int, ...] = (),
+) -> Generate:
+    return Generate(
+        request_id=request_id,
+        prompt_ids=prompt_ids,
+        max_output_tokens=output,
+        stop_ids=stop_ids,
+        sampling=Sampling(temperature=temperature, top_p=1.0, top_k=0, min_p=0.0, seed=seed),
+        expect_index=False,
+        queue_deadline_s=600.0,
+    )
+
+
+def _outputs(sent: Sequence[EngineToGateway]) -> dict[str, Output]:
+    tokens: dict[str, list[int]] = defaultdict(list)
+    ends: dict[str, Finished | Failed] = {}
+    for message in sent:
+        match message:
+            case OutputTokens():
+                assert message.request_id not in ends, "tokens after the terminal message"
+                tokens[message.request_id] += message.token_ids.tolist()
+            case Finished() | Failed():
+                assert message.request_id not in ends, "two terminal messages"
+                ends[message.request_id] = message
+    return {name: Output(tokens[name], end) for name, end in ends.items()}
