@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tokenizers
@@ -9,6 +10,10 @@ import tokenizers
 from shared.errors import CheckpointError
 
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+# A character takes at most 4 tokens (4 bytes). More tokens than this without a whole character
+# are garbage, whose replacement characters need not be held back.
+MOST_HELD = 8
+LONGEST_TAIL = 4
 
 
 class Tokenizer:
@@ -35,7 +40,10 @@ class Tokenizer:
             parsing, plain = (tokenizers.Tokenizer.from_str(text) for _ in range(2))
         except Exception as exc:
             raise CheckpointError(f"{path} is not a usable tokenizer: {exc}") from exc
-        return cls(parsing, plain, _stop_ids(model_dir))
+        for each in (parsing, plain):
+            each.no_truncation()
+            each.no_padding()
+        return cls(parsing, plain, _stop_ids(model_dir, parsing))
 
     def encode_text(self, text: str) -> np.ndarray:
         """Special tokens that stand in `text` are plain text; nothing is added."""
@@ -52,22 +60,54 @@ class Tokenizer:
         assert found is not None, f"{text!r} is not a token"
         return found
 
+    def is_silent(self, token_id: int) -> bool:
+        """Special, or one of the ids that models have beyond their tokenizer's: no text."""
+        return token_id in self.special_ids or self._parsing.id_to_token(token_id) is None
+
     def decode(self, ids: "np.ndarray | list[int]") -> str:
         """Text without the special tokens."""
         text: str = self._parsing.decode([int(i) for i in ids], skip_special_tokens=True)
         return text
 
 
-def _stop_ids(model_dir: Path) -> tuple[int, ...]:
+def read_settings(path: Path) -> dict[str, Any]:
+    """A JSON object of a model folder; empty if the file is absent.
+
+    Raises:
+        CheckpointError: the file cannot be read, or holds something else.
+    """
+    if not path.is_file():
+        return {}
+    try:
+        settings = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as exc:
+        raise CheckpointError(f"{path} cannot be read: {exc}") from exc
+    if not isinstance(settings, dict):
+        raise CheckpointError(f"{path} is not a JSON object")
+    return settings
+
+
+def token_text(value: Any) -> str | None:
+    """A special token as tokenizer_config.json gives it: a string, or an object around one."""
+    if isinstance(value, dict):
+        value = value.get("content")
+    return value if isinstance(value, str) else None
+
+
+def _stop_ids(model_dir: Path, parsing: tokenizers.Tokenizer) -> tuple[int, ...]:
+    """The ends of output that the model's settings name, and the tokenizer's own end."""
+    found: list[int] = []
     for name in ("generation_config.json", "config.json"):
-        path = model_dir / name
-        if path.is_file():
-            value = json.loads(path.read_text(encoding="utf-8")).get("eos_token_id")
-            if isinstance(value, int):
-                return (value,)
-            if isinstance(value, list) and all(isinstance(i, int) for i in value):
-                return tuple(value)
-    return ()
+        value = read_settings(model_dir / name).get("eos_token_id")
+        ids = value if isinstance(value, list) else [value]
+        found += [i for i in ids if isinstance(i, int) and i not in found]
+        if found:
+            break
+    text = token_text(read_settings(model_dir / "tokenizer_config.json").get("eos_token"))
+    own = parsing.token_to_id(text) if text else None
+    if own is not None and own not in found:
+        found.append(own)
+    return tuple(found)
 
 
 class Detokenizer:
@@ -85,18 +125,36 @@ class Detokenizer:
         self._shown = 0
 
     def push(self, token_id: int) -> str:
-        self._ids.append(token_id)
-        text = self._pending()
-        if not text or text.endswith(REPLACEMENT):
+        if self._tokenizer.is_silent(token_id):
             return ""
-        self._ids = self._ids[self._shown :]
-        self._shown = len(self._ids)
-        return text
+        self._ids.append(token_id)
+        text = self._pending(len(self._ids))
+        if text and not text.endswith(REPLACEMENT):
+            return self._advance(len(self._ids), text)
+        if len(self._ids) - self._shown > MOST_HELD:
+            return self._give_up()
+        return ""
 
     def finish(self) -> str:
         """What is still held back, with U+FFFD for a character that never became whole."""
-        return self._pending()
+        return self._pending(len(self._ids))
 
-    def _pending(self) -> str:
+    def _pending(self, end: int) -> str:
         before = self._tokenizer.decode(self._ids[: self._shown])
-        return self._tokenizer.decode(self._ids)[len(before) :]
+        return self._tokenizer.decode(self._ids[:end])[len(before) :]
+
+    def _advance(self, end: int, text: str) -> str:
+        """Releases the tokens before `end`."""
+        self._ids = self._ids[self._shown :]
+        self._shown = end - self._shown
+        return text
+
+    def _give_up(self) -> str:
+        """Releases what no later token can change: all before a tail that stands by itself."""
+        whole = self._pending(len(self._ids))
+        for end in range(len(self._ids) - LONGEST_TAIL, len(self._ids)):
+            text = self._pending(end)
+            tail = self._tokenizer.decode(self._ids[end:])
+            if tail and text + tail == whole:
+                return self._advance(end, text)
+        return ""
