@@ -1,0 +1,135 @@
+"""What fails how: each process killed, start-ups refused, a clean stop."""
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import httpx2 as httpx
+import pytest
+
+from tests.e2e.conftest import Server, start, wait_for
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
+LONG = {
+    "messages": [{"role": "user", "content": "Hello"}],
+    "max_tokens": 100_000,
+    "stream": True,
+}
+
+
+def test_killing_the_engine_fails_open_streams_within_two_seconds_and_it_recovers(
+    tiny_model: Path, tmp_path: Path
+) -> None:
+    server = start(tmp_path, tiny_model, "--ngram-draft-tokens=15")
+    seen: list[str] = []
+    with httpx.stream("POST", f"{server.url}/chat/completions", json=LONG, timeout=30) as response:
+        lines = response.iter_lines()
+        seen.append(next(lines))
+        server.kill("engine")
+        killed_s = time.monotonic()
+        seen += list(lines)
+        assert time.monotonic() - killed_s < 2.0
+    last = [line for line in seen if line][-1]
+    assert json.loads(last.removeprefix("data: "))["error"]["code"] == "engine_dead"
+    assert httpx.get(f"http://127.0.0.1:{server.port}/health").status_code == 503
+    refused = server.post({**LONG, "stream": False})
+    assert refused.status_code == 503
+    assert refused.headers["retry-after"]
+    wait_for(server.healthy, 30)
+    assert server.post({**LONG, "stream": False, "max_tokens": 3}).status_code == 200
+    assert server.stop() == 0
+
+
+def test_killing_the_indexer_changes_nothing_that_a_client_sees(
+    tiny_model: Path, tmp_path: Path
+) -> None:
+    server = start(tmp_path, tiny_model, "--ngram-draft-tokens=15")
+    before = server.post({**LONG, "stream": False, "max_tokens": 50}).json()
+    old = server.child("indexer")
+    server.kill("indexer")
+    during = server.post({**LONG, "stream": False, "max_tokens": 50}).json()
+    assert during["choices"] == before["choices"]
+    assert wait_for(lambda: _other_child(server, "indexer", old))
+    assert b"service_died" in server.output.read_bytes()
+    assert server.stop() == 0
+
+
+def _other_child(server: Server, service: str, old: int) -> bool:
+    try:
+        return server.child(service) != old
+    except AssertionError:
+        return False
+
+
+def test_killing_the_gateway_frees_its_requests_and_it_comes_back(
+    tiny_model: Path, tmp_path: Path
+) -> None:
+    server = start(tmp_path, tiny_model)
+
+    def ask() -> None:
+        try:
+            server.post(LONG)
+        except httpx.HTTPError:
+            return  # the gateway died under it, as intended
+
+    client = threading.Thread(target=ask)
+    client.start()
+    health = f"http://127.0.0.1:{server.port}/health"
+    wait_for(lambda: httpx.get(health).json().get("running"))
+    server.kill("gateway")
+    client.join()
+    wait_for(server.healthy, 30)
+    assert wait_for(lambda: httpx.get(health).json()["running"] == 0)
+    assert server.stop() == 0
+
+
+def test_sigterm_ends_open_streams_and_leaves_no_process_or_socket(
+    tiny_model: Path, tmp_path: Path
+) -> None:
+    sockets = Path(f"/tmp/ninfer-test-{tmp_path.name[-40:]}-{time.time_ns()}")
+    server = start(tmp_path, tiny_model, f"--sockets={sockets}", "--drain-s=1")
+    children = [server.child(name) for name in ("gateway", "engine", "indexer")]
+    with httpx.stream("POST", f"{server.url}/chat/completions", json=LONG, timeout=60) as response:
+        next(response.iter_lines())
+        assert server.stop() == 0
+    assert not [pid for pid in children if Path(f"/proc/{pid}").exists()]
+    assert list(sockets.glob("*.sock")) == []
+    sockets.rmdir()
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--no-such-option"], "unrecognized arguments: --no-such-option"),
+        (["--spec=mtp"], "has no such drafter"),
+        (["--ngram-draft-tokens=64"], "use 0 to 63"),
+        (["--ngram-min-match=3"], "use 4 to 64"),
+        (["--host=0.0.0.0"], "needs --api-key"),
+        (["--model=/nowhere"], "holds no config.json"),
+        (["--request-log-jsonl=/nowhere/log.jsonl"], "its folder does not exist"),
+    ],
+)
+def test_a_bad_option_stops_the_start_with_one_sentence(
+    tiny_model: Path, flags: list[str], words: str
+) -> None:
+    argv = [sys.executable, "-m", "services.launch", f"--model={tiny_model}", "--port=1", *flags]
+    ended = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 2
+    errors = [line for line in ended.stderr.splitlines() if line.startswith("error: ")]
+    assert len(errors) == 1
+    assert words in errors[0]
+    assert "Traceback" not in ended.stderr
+
+
+def test_a_port_in_use_is_named(tiny_model: Path, tmp_path: Path) -> None:
+    server = start(tmp_path, tiny_model)
+    argv = [sys.executable, "-m", "services.launch", f"--model={tiny_model}"]
+    ended = subprocess.run(
+        [*argv, f"--port={server.port}"], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert ended.returncode == 2
+    assert f"port {server.port} is in use" in ended.stderr
+    assert server.stop() == 0
