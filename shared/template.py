@@ -1,14 +1,14 @@
 """Chat templates: messages to prompt ids.
 
-Templates come from the model folder and run in Jinja's immutable sandbox. Text that a message
-holds never becomes a control token: where it contains a special token's text, the prompt is
-rendered with marks around every content, and only what stands outside them is parsed for specials.
+Templates come from the model folder and run in Jinja's immutable sandbox. Text that a client sent
+never becomes a control token: where it contains a special token's text, that place is marked
+before rendering, and only what stands outside the marks is parsed for specials.
 """
 
 import json
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,14 @@ import numpy as np
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from shared.errors import BadParameter, CheckpointError
-from shared.tokenizer import Tokenizer
+from shared.tokenizer import Tokenizer, read_settings, token_text
 
 Message = dict[str, Any]
+
+MAX_TEMPLATE_CHARACTERS = 1 << 20  # the largest published ones are around 20,000
+# A template may not blow messages up without bound. A loop over tools repeats nothing today.
+MAX_GROWTH_CHARACTERS = 1 << 20
+MAX_GROWTH_FACTOR = 8
 
 
 class ChatTemplate:
@@ -34,22 +39,27 @@ class ChatTemplate:
         self._template = environment.from_string(source)
         self._tokenizer = tokenizer
         self._extra = extra
+        longest_first = sorted(tokenizer.special_texts, key=len, reverse=True)
+        # matches nothing if there are no special tokens
+        self._specials = "|".join(re.escape(text) for text in longest_first) or r"(?!)"
+        self._special = re.compile(self._specials)
         self.renders_tools = re.search(r"\btools\b", source) is not None
 
     @classmethod
     def load(cls, model_dir: Path, tokenizer: Tokenizer) -> "ChatTemplate":
         """Raises CheckpointError: the folder has no usable chat template."""
-        settings: dict[str, Any] = {}
-        path = model_dir / "tokenizer_config.json"
-        if path.is_file():
-            settings = json.loads(path.read_text(encoding="utf-8"))
+        settings = read_settings(model_dir / "tokenizer_config.json")
         own = model_dir / "chat_template.jinja"
-        source = own.read_text(encoding="utf-8") if own.is_file() else settings.get("chat_template")
-        if not isinstance(source, str):
+        try:
+            source = own.read_text(encoding="utf-8") if own.is_file() else _default_of(settings)
+        except (OSError, UnicodeDecodeError) as exc:
+            raise CheckpointError(f"{own} cannot be read: {exc}") from exc
+        if source is None:
             raise CheckpointError(f"{model_dir} has no chat template")
-        extra = {
-            k: settings[k] for k in ("bos_token", "eos_token") if isinstance(settings.get(k), str)
-        }
+        if len(source) > MAX_TEMPLATE_CHARACTERS:
+            raise CheckpointError(f"the chat template of {model_dir} is too large")
+        texts = {name: token_text(settings.get(name)) for name in ("bos_token", "eos_token")}
+        extra = {name: text for name, text in texts.items() if text is not None}
         try:
             return cls(source, tokenizer, extra)
         except jinja2.TemplateError as exc:
@@ -63,40 +73,52 @@ class ChatTemplate:
         Raises:
             BadParameter: the template refuses these messages; its own words are in the error.
         """
-        unsafe = any(
-            special in message["content"]
-            for message in messages
-            for special in self._tokenizer.special_texts
-        )
         nonce = secrets.token_hex(8)
-        opening, closing = (f"\ue000{nonce}\ue000", f"\ue001{nonce}\ue001") if unsafe else ("", "")
-        rendered = self._render(messages, tools, (opening, closing), f"\ue002{nonce}\ue002")
+        opening, closing = f"\ue000{nonce}\ue000", f"\ue001{nonce}\ue001"
+        unsafe, given = False, 0
+
+        def mark(text: str) -> str:
+            nonlocal unsafe, given
+            marked, count = self._special.subn(lambda m: f"{opening}{m[0]}{closing}", text)
+            unsafe = unsafe or count > 0
+            given += len(marked)
+            return marked
+
+        marked_messages = [_map_texts(message, mark) for message in messages]
+        marked_tools = [_map_texts(tool, mark) for tool in tools]
+        end_mark = f"\ue002{nonce}\ue002"
+        room = MAX_GROWTH_CHARACTERS + MAX_GROWTH_FACTOR * given
+        rendered = self._render(marked_messages, marked_tools, end_mark, room)
         if not unsafe:
             return self._tokenizer.encode_prompt(rendered)
         return self._encode_marked(rendered, opening, closing)
 
     def _render(
-        self,
-        messages: Sequence[Message],
-        tools: Sequence[dict[str, Any]],
-        marks: tuple[str, str],
-        end_mark: str,
+        self, messages: list[Message], tools: list[dict[str, Any]], end_mark: str, room: int
     ) -> str:
-        marked = [{**m, "content": f"{marks[0]}{m['content']}{marks[1]}"} for m in messages]
-        prefilled = messages[-1]["role"] == "assistant"
+        """At most `room` characters, however a template loops."""
+        last = messages[-1]
+        prefilled = last["role"] == "assistant" and not last.get("tool_calls")
         if prefilled:
-            marked[-1]["content"] += end_mark
+            # not whitespace, so a template that trims contents keeps the prefill's own end
+            messages = [*messages[:-1], {**last, "content": last["content"] + end_mark}]
         try:
-            rendered = self._template.render(
-                messages=marked,
-                tools=list(tools) or None,
+            pieces = []
+            for piece in self._template.generate(
+                messages=messages,
+                tools=tools or None,
                 add_generation_prompt=not prefilled,
                 **self._extra,
-            )
-        except (jinja2.TemplateError, TypeError, ValueError) as exc:
+            ):
+                room -= len(piece)
+                if room < 0:
+                    raise jinja2.TemplateError("it writes too much")
+                pieces.append(piece)
+        except Exception as exc:
             raise BadParameter(
                 f"the chat template refuses these messages: {exc}", param="messages"
             ) from exc
+        rendered = "".join(pieces)
         if not prefilled:
             return rendered
         text, mark, _ = rendered.rpartition(end_mark)
@@ -111,27 +133,59 @@ class ChatTemplate:
 
         The text between two parsed specials is encoded in one piece, as the tokenizer itself does.
         """
-        specials = "|".join(
-            re.escape(text) for text in sorted(self._tokenizer.special_texts, key=len, reverse=True)
-        )
         parts: list[np.ndarray] = []
-        plain = ""
+        plain: list[str] = []
         inside = False
-        for piece in re.split(f"({opening}|{closing}|{specials})", rendered):
+        for piece in re.split(f"({opening}|{closing}|{self._specials})", rendered):
             if piece in (opening, closing):
                 inside = piece == opening
             elif not inside and piece in self._tokenizer.special_texts:
-                parts.append(self._tokenizer.encode_text(plain))
+                parts.append(self._tokenizer.encode_text("".join(plain)))
                 parts.append(np.array([self._tokenizer.special_id(piece)], dtype=np.int32))
-                plain = ""
+                plain = []
             else:
-                plain += piece
-        parts.append(self._tokenizer.encode_text(plain))
+                plain.append(piece)
+        parts.append(self._tokenizer.encode_text("".join(plain)))
         return np.concatenate(parts)
 
 
-def _to_json(value: Any, indent: int | None = None) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=indent)
+def _default_of(settings: dict[str, Any]) -> str | None:
+    """The template in tokenizer_config.json: a string, or the default of several by name."""
+    value = settings.get("chat_template")
+    if isinstance(value, list):
+        named = {t.get("name"): t.get("template") for t in value if isinstance(t, dict)}
+        value = named.get("default")
+    return value if isinstance(value, str) else None
+
+
+def _map_texts(value: Any, change: Callable[[str], str]) -> Any:
+    """The same structure with every string changed, keys too."""
+    match value:
+        case str():
+            return change(value)
+        case list():
+            return [_map_texts(item, change) for item in value]
+        case dict():
+            return {change(key): _map_texts(item, change) for key, item in value.items()}
+        case _:
+            return value
+
+
+def _to_json(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    """As in transformers: without the HTML escapes of Jinja's own filter."""
+    return json.dumps(
+        value,
+        ensure_ascii=ensure_ascii,
+        indent=indent,
+        separators=separators,
+        sort_keys=sort_keys,
+    )
 
 
 def _raise_exception(message: str) -> None:
