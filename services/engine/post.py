@@ -58,6 +58,7 @@ class Post:
         self._closing = threading.Event()
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._context = context
+        self._bound = (endpoints.generate, endpoints.indexes)
         self._router = sockets.bind(context, zmq.ROUTER, endpoints.generate)
         self._router.setsockopt(zmq.ROUTER_MANDATORY, 1)
         # What a gateway is owed is bounded by its requests' output limits, and must not be lost.
@@ -95,6 +96,8 @@ class Post:
         self._bell.send(b"")
         self._thread.join(timeout=2.0)
         self._context.destroy(linger=500)
+        for endpoint in self._bound:
+            sockets.remove(endpoint)
 
     # -- the thread's side -----------------------------------------------------------------------
 

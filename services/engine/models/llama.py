@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from services.engine.batch import Batch
 from services.engine.kv import KvCache, LayerKv
-from services.engine.models.attention import RowAttention, attend, plan_rows
+from services.engine.models.attention import AttentionPlan, attend, plan_attention
 from services.engine.models.config import LlamaConfig, parse_config
 from services.engine.models.head import Head
 from services.engine.models.linear import Linear, linear
@@ -52,6 +52,7 @@ class LlamaModel:
         head = embedding if config.tied_head else self._take("lm_head.weight", *wide)
         self._head = Head(head, device)
         self._embedding = embedding.to(device)
+        self._query_scale = config.head_dim**-0.5
         self._rope = Rope(config.rope, config.head_dim, device)
         weights.refuse_leftovers(OTHERS)
         # what a pass of one column reads at least, the embedding's row aside
@@ -75,10 +76,10 @@ class LlamaModel:
         """
         config = self.config
         angles = self._rope.angles(batch.positions, self.dtype)
-        rows = plan_rows(batch.rows, config.heads // config.kv_heads, self.dtype, self.device)
+        plan = plan_attention(batch.rows, config.heads // config.kv_heads, self.dtype, self.device)
         x = functional.embedding(batch.token_ids, self._embedding)
         for layer, layer_kv in zip(self._layers, kv.layers, strict=True):
-            x = self._attention(layer, x, angles, rows, layer_kv)
+            x = self._attention(layer, x, angles, plan, layer_kv)
             x = _mlp(layer, x)
         hidden = self._norm(x)
         return ForwardResult(self._head(hidden[batch.logit_columns]), hidden)
@@ -88,16 +89,15 @@ class LlamaModel:
         layer: Layer,
         x: torch.Tensor,
         angles: Angles,
-        rows: tuple[RowAttention, ...],
+        plan: AttentionPlan,
         kv: LayerKv,
     ) -> torch.Tensor:
         config = self.config
         heads = layer.qkv(layer.attention_norm(x)).view(len(x), -1, config.head_dim)
         turning = config.heads + config.kv_heads
         turned = rotate(heads[:, :turning], angles)
-        mixed = attend(
-            turned[:, : config.heads], turned[:, config.heads :], heads[:, turning:], rows, kv
-        )
+        query = turned[:, : config.heads] * self._query_scale
+        mixed = attend(query, turned[:, config.heads :], heads[:, turning:], plan, kv)
         return layer.output.onto(x, mixed)
 
     def _layer(self, prefix: str) -> Layer:
