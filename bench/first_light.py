@@ -11,6 +11,7 @@ import json
 import statistics
 import sys
 import textwrap
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -114,17 +115,19 @@ def check_copy(text: str, source: str, name: str) -> None:
 def tokens_per_pass(lines: list[dict[str, Any]]) -> float:
     return median(
         lines,
-        lambda line: (line["result"]["completion_tokens"] - 1) / line["result"]["decode_passes"],
+        lambda line: (
+            (int(line["result"]["completion_tokens"]) - 1) / int(line["result"]["decode_passes"])
+        ),
     )
 
 
 def decode_speed(line: dict[str, Any]) -> float:
     seconds: float = line["timings_seconds"]["decode"]
-    return float((line["result"]["completion_tokens"] - 1) / seconds)
+    return (int(line["result"]["completion_tokens"]) - 1) / float(seconds)
 
 
 def pass_time(line: dict[str, Any]) -> float:
-    return 1 / decode_speed(line)
+    return 1.0 / decode_speed(line)
 
 
 def first_token(line: dict[str, Any]) -> float:
@@ -140,7 +143,7 @@ def prompt_tokens(lines: list[dict[str, Any]]) -> int:
     return int(lines[0]["result"]["prompt_tokens"])
 
 
-def median(lines: list[dict[str, Any]], value: Any) -> float:
+def median(lines: list[dict[str, Any]], value: Callable[[dict[str, Any]], float]) -> float:
     return statistics.median(value(line) for line in lines)
 
 

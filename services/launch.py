@@ -37,7 +37,7 @@ BAD_CONFIG_STATUS = 2  # how lifecycle.run reports a ConfigError
 TERMINATE_GRACE_S = 15.0
 
 
-def _serve_config() -> type:
+def serve_config() -> type:
     """One dataclass with the options of every service, each once, and `sockets` optional."""
     fields: dict[str, tuple[str, Any, Any]] = {}
     for kind in SERVICES.values():
@@ -186,7 +186,7 @@ def curl_line(config: Any) -> str:
 
 def serve(argv: Sequence[str]) -> None:
     config: Any = options.parse(
-        _serve_config(), argv, prog="ninfer-serve", about=__doc__.split(":")[1].strip()
+        serve_config(), argv, prog="ninfer-serve", about=__doc__.split(":")[1].strip()
     )
     log = logs.configure("launch", level=config.log_level)
     if not (config.model / "config.json").is_file():
