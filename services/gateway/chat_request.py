@@ -1,6 +1,5 @@
 """The body of a chat completion, strictly parsed: every refusal names its field."""
 
-import json
 import re
 import secrets
 from typing import Annotated, Any
@@ -13,8 +12,6 @@ from shared.messages import Sampling
 from shared.template import Message
 
 MAX_MESSAGES = 10_000
-MAX_TOOLS = 1024
-MAX_DEPTH = 64  # of the JSON in tools and tool calls
 MAX_STOPS = 16
 MAX_STOP_CHARACTERS = 256
 ROLES = {"developer": "system", "function": "tool"}
@@ -25,21 +22,10 @@ class Part(msgspec.Struct):
     text: str | None = None
 
 
-class Function(msgspec.Struct):
-    name: str
-    arguments: str | dict[str, Any] | None = None
-
-
-class ToolCall(msgspec.Struct):
-    function: Function
-    id: str | None = None
-    type: str | None = None
-
-
 class ChatMessage(msgspec.Struct):
     role: str
     content: str | list[Part] | None = None
-    tool_calls: list[ToolCall] | None = None
+    tool_calls: list[dict[str, Any]] | None = None
     tool_call_id: str | None = None
     name: str | None = None
 
@@ -79,7 +65,7 @@ class ChatBody(msgspec.Struct):
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     prediction: Prediction | None = None
-    tools: Annotated[list[dict[str, Any]], Meta(max_length=MAX_TOOLS)] | None = None
+    tools: list[dict[str, Any]] | None = None
     tool_choice: str | dict[str, Any] | None = None
     n: int | None = None
     logprobs: bool | None = None
@@ -88,37 +74,6 @@ class ChatBody(msgspec.Struct):
     presence_penalty: Penalty | None = None
     frequency_penalty: Penalty | None = None
     response_format: ResponseFormat | None = None
-    modalities: list[str] | None = None
-    audio: Any = None
-    functions: Any = None  # the form before tools
-    chat_template: Any = None  # templates come from the model's folder only
-    grammar: Any = None
-    json_schema: Any = None
-    guided_json: Any = None
-    guided_regex: Any = None
-    guided_choice: Any = None
-    guided_grammar: Any = None
-    structured_outputs: Any = None
-
-
-# Refused whenever they hold anything: to ignore one would silently change what was asked for.
-UNBUILT = (
-    "logprobs",
-    "top_logprobs",
-    "logit_bias",
-    "presence_penalty",
-    "frequency_penalty",
-    "audio",
-    "functions",
-    "chat_template",
-    "grammar",
-    "json_schema",
-    "guided_json",
-    "guided_regex",
-    "guided_choice",
-    "guided_grammar",
-    "structured_outputs",
-)
 
 
 def parse(body: bytes) -> ChatBody:
@@ -131,27 +86,25 @@ def parse(body: bytes) -> ChatBody:
         param = where.group(1) if where else missing.group(1) if missing else None
         raise BadParameter(str(exc).replace("`$.", "`"), param=param) from exc
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as exc:
-        param = _non_finite_field(body)
-        if param is not None:
-            raise BadParameter(f"{param} holds a number that is not finite", param=param) from exc
         raise BadParameter(f"the body is not JSON: {exc}") from exc
 
 
 def refuse_unbuilt(body: ChatBody, *, renders_tools: bool) -> None:
     """Refuses what would otherwise be silently lost. Raises BadParameter."""
-    lost = [name for name in UNBUILT if getattr(body, name)]
-    if body.n not in (None, 1):
-        lost.append("n")
-    if body.response_format is not None and body.response_format.type != "text":
-        lost.append("response_format")
-    if set(body.modalities or ()) - {"text"}:
-        lost.append("modalities")
-    if lost:
-        raise BadParameter(f"{lost[0]} is not supported by this server", param=lost[0])
+    lost = {
+        "n": body.n not in (None, 1),
+        "logprobs": bool(body.logprobs),
+        "top_logprobs": bool(body.top_logprobs),
+        "logit_bias": bool(body.logit_bias),
+        "presence_penalty": bool(body.presence_penalty),
+        "frequency_penalty": bool(body.frequency_penalty),
+        "response_format": body.response_format is not None and body.response_format.type != "text",
+    }
+    for field, asked in lost.items():
+        if asked:
+            raise BadParameter(f"{field} is not supported by this server yet", param=field)
     if body.tools and not renders_tools and body.tool_choice != "none":
         raise BadParameter("this model's chat template cannot show tools", param="tools")
-    if not _is_shallow(body.tools):
-        raise BadParameter(f"tools is nested deeper than {MAX_DEPTH} levels", param="tools")
     if body.tool_choice not in (None, "none", "auto"):
         raise BadParameter("tool_choice may be auto or none", param="tool_choice")
 
@@ -176,31 +129,11 @@ def messages_of(body: ChatBody) -> list[Message]:
             continue
         entry: Message = {"role": role, "content": content}
         if message.tool_calls:
-            entry["tool_calls"] = _tool_calls_of(message.tool_calls, f"messages[{index}]")
+            entry["tool_calls"] = message.tool_calls
         if message.tool_call_id:
             entry["tool_call_id"] = message.tool_call_id
         messages.append(entry)
     return messages
-
-
-def _tool_calls_of(calls: list[ToolCall], where: str) -> list[dict[str, Any]]:
-    """As templates read them: arguments are a mapping if their JSON is one, else as they came."""
-    shown = []
-    for call in calls:
-        arguments: Any = call.function.arguments or {}
-        if isinstance(arguments, str):
-            try:
-                parsed = msgspec.json.decode(arguments)
-            except (msgspec.DecodeError, RecursionError, UnicodeError):
-                parsed = arguments
-            arguments = parsed if isinstance(parsed, dict) else arguments
-        if not _is_shallow(arguments):
-            raise BadParameter(
-                f"arguments are nested deeper than {MAX_DEPTH} levels", param=f"{where}.tool_calls"
-            )
-        function = {"name": call.function.name, "arguments": arguments}
-        shown.append({"id": call.id or "", "type": "function", "function": function})
-    return shown
 
 
 def tool_texts_of(body: ChatBody) -> tuple[str, ...]:
@@ -250,35 +183,3 @@ def sampling_of(body: ChatBody, defaults: Sampling) -> Sampling:
     chosen = {name: getattr(body, name) for name in ("temperature", "top_p", "top_k", "min_p")}
     given = {name: value for name, value in chosen.items() if value is not None}
     return msgspec.structs.replace(defaults, seed=seed, **given)
-
-
-def _is_shallow(value: Any) -> bool:
-    """Nested at most MAX_DEPTH levels: what comes after recurses once a level."""
-    level = [value]
-    for _ in range(MAX_DEPTH):
-        inner = [v.values() if isinstance(v, dict) else v for v in level]
-        level = [x for items in inner if not isinstance(items, _SCALARS) for x in items]
-        if not level:
-            return True
-    return False
-
-
-_SCALARS = (str, int, float, type(None))
-
-
-def _non_finite_field(body: bytes) -> str | None:
-    """The top-level field of a body that is JSON but for NaN or Infinity somewhere in it."""
-    mark = object()
-
-    def holds(value: Any) -> bool:
-        if isinstance(value, dict | list):
-            return any(map(holds, value.values() if isinstance(value, dict) else value))
-        return value is mark
-
-    try:
-        fields = json.loads(body, parse_constant=lambda _: mark)
-        if not isinstance(fields, dict):
-            return None
-        return next((name for name, value in fields.items() if holds(value)), None)
-    except (ValueError, RecursionError):
-        return None

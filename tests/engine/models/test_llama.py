@@ -6,6 +6,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from services.engine.models.attention import FUSED_TOKENS
 from services.engine.models.tiny import write_tiny
 from tests.engine.models.oracle import (
     load,
@@ -118,8 +119,8 @@ def test_a_pass_reads_and_writes_only_the_rows_own_slot(tiny_model: Path) -> Non
     model = load(tiny_model)
     kv = make_kv(model, slots=3, max_context=40)
     for layer in kv.layers:
-        layer.keys.fill_(torch.nan)
-        layer.values.fill_(torch.nan)
+        for held in layer:
+            held[[0, 2]] = torch.nan
     ids = random_ids(30, model.config.vocab_size)
     run(model, kv, (1, 0, ids[:10]))
     logits = run(model, kv, (1, 10, ids[10:])).logits
@@ -128,8 +129,20 @@ def test_a_pass_reads_and_writes_only_the_rows_own_slot(tiny_model: Path) -> Non
         for held in layer:
             assert held[0].isnan().all()
             assert held[2].isnan().all()
-            assert held[1, :, 30:].isnan().all()
-            assert held[1, :, :30].isfinite().all()
+            assert held[1, :, :30].all()
+            assert not held[1, :, 30:].any()
+
+
+def test_contexts_beyond_the_fused_kernel_agree_with_one_pass(tiny_model: Path) -> None:
+    model = load(tiny_model)
+    length = FUSED_TOKENS - 2
+    ids = random_ids(length + 22, model.config.vocab_size)
+    whole = run(model, make_kv(model, max_context=2048), (0, 0, ids)).logits[length:]
+    kv = make_kv(model, max_context=2048)
+    run(model, kv, (0, 0, ids[:length]))
+    cuts = [length, length + 1, length + 2, length + 3, length + 5, length + 22]
+    parts = [run(model, kv, (0, a, ids[a:b])).logits for a, b in pairwise(cuts)]
+    assert relative_error(torch.cat(parts), whole) < FP32
 
 
 def test_only_the_wanted_columns_get_logits(tiny_model: Path) -> None:
