@@ -66,6 +66,6 @@ def whole_units(tokens: int) -> int:
 def _zeros(size: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     if device.type != "cpu":
         return torch.zeros(size, dtype=dtype, device=device)
-    # numpy's zeros are the operating system's, uncommitted; torch's are written, and take the memory
+    # numpy's zeros are the operating system's, uncommitted; torch's are written at once
     raw = np.zeros(prod(size) * dtype.itemsize, dtype=np.uint8)
     return torch.from_numpy(raw).view(dtype).view(size)
