@@ -6,21 +6,19 @@ turn, so that a noisy machine disturbs all of them alike. Ratios are between med
 
 import argparse
 import difflib
-import inspect
 import json
 import statistics
 import sys
-import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from bench.server import BenchServer
+from bench.texts import CONFIG, INVENTORY
 from services.engine.checkpoint.fetch import default_folder
 
 WIDTHS = {"off": 0, "15": 15, "63": 63}
-COPIED_LINES = 30  # of the file, prefilled as the answer's beginning
 PROSE = "Explain in detail how a steam engine works and why it changed the world."
 
 
@@ -58,7 +56,7 @@ def main(argv: list[str]) -> int:
 
 def measure(servers: dict[str, BenchServer], *, repeats: int, quick: bool) -> list[Bar]:
     output = 120 if quick else 320
-    source = inspect.getsource(textwrap)
+    source = f"{INVENTORY}\n\n{CONFIG}"
     copy = file_copy(source)
     prose = [{"role": "user", "content": PROSE}]
     prefill = [{"role": "user", "content": long_prompt()}]
@@ -88,10 +86,12 @@ def measure(servers: dict[str, BenchServer], *, repeats: int, quick: bool) -> li
 
 
 def file_copy(source: str) -> list[dict[str, str]]:
-    head = "".join(source.splitlines(keepends=True)[:COPIED_LINES]).rstrip("\n")
+    """The third of three repetitions: the demo model is too small to start a copy by itself."""
+    head = source[: len(source) // 12].rsplit("\n", 1)[0]
+    prefilled = (source.rstrip("\n") + "\n\n\n") * 2 + head
     return [
-        {"role": "user", "content": f"Repeat this file exactly.\n\n{source[:9000]}"},
-        {"role": "assistant", "content": head},
+        {"role": "user", "content": f"Repeat this file 4 times.\n\n{source}"},
+        {"role": "assistant", "content": prefilled},
     ]
 
 
