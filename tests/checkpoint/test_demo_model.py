@@ -41,8 +41,8 @@ TEXTS = {
     "accents": "Ünïcödé naïve café cafe\u0301 Ελληνικά русский עברית العربية",
     "empty": "",
 }
-# The file asks to split digits off first. The oracle does not, which shows where several spaces stand
-# before a digit, and with the digits of other scripts.
+# The file asks to split digits off first. The oracle does not, which shows where several spaces
+# stand before a digit, and with the digits of other scripts.
 DIGITS = {
     "other scripts": "x² + y³ = ٣٤٥",
     "numbered file": "".join(f"{i:6d}\t{line}\n" for i, line in enumerate(CODE.splitlines(), 1)),
