@@ -78,7 +78,7 @@ def test_killing_the_gateway_frees_its_requests_and_it_comes_back(
     client = threading.Thread(target=ask)
     client.start()
     health = f"http://127.0.0.1:{server.port}/health"
-    wait_for(lambda: httpx.get(health).json().get("running"))
+    wait_for(lambda: "request_start" in server.log.read_text())
     server.kill("gateway")
     client.join()
     wait_for(server.healthy, 30)
