@@ -2,23 +2,23 @@
 
 import asyncio
 import time
-import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
-import msgspec
+import structlog
 from aiohttp import web
 
-from services.gateway import chat_request
+from services.gateway import chat_body, chat_request
+from services.gateway.admission import Admission
+from services.gateway.chat_plan import ChatPlan, ChatPlanner
 from services.gateway.chat_reply import DONE, ChatReply, error_body, event
 from services.gateway.config import GatewayConfig
 from services.gateway.engine_link import EngineLink
-from services.gateway.generation import Generation, describe_error
+from services.gateway.generation import Generation
 from services.gateway.indexer_link import IndexerLink
 from services.gateway.output_text import OutputText
-from services.gateway.request_log import RequestLog
-from shared.errors import EngineDead, NinferError, Overloaded, PromptTooLong, UnsupportedMedia
-from shared.messages import BuildIndex, EngineReady, Generate, Sampling
-from shared.template import ChatTemplate
+from services.gateway.request_log import RequestLog, describe_error
+from shared.errors import BadParameter, BodyTooLarge, EngineFault, NinferError, UnsupportedMedia
 from shared.tokenizer import Tokenizer
 
 STREAM_HEADERS = {
@@ -26,6 +26,16 @@ STREAM_HEADERS = {
     "Cache-Control": "no-cache",
     "X-Accel-Buffering": "no",
 }
+CLIENT_CHARACTERS = 200  # of a User-Agent, in the log
+# Not an answer, since nobody is there to read one; for the log.
+DISCONNECTED = {
+    "status": 499,
+    "type": "Disconnected",
+    "code": "client_disconnected",
+    "param": None,
+}
+
+REQUEST_ID = web.RequestKey("request_id", str)
 
 
 @dataclass(frozen=True)
@@ -33,147 +43,151 @@ class ChatService:
     """Everything a completion needs; one per process."""
 
     config: GatewayConfig
-    model_id: str
+    planner: ChatPlanner
     tokenizer: Tokenizer
-    template: ChatTemplate
-    sampling: Sampling  # the defaults
     link: EngineLink
     indexer: IndexerLink
     log: RequestLog
-    background: set[asyncio.Task[None]]  # cancelled requests whose last word is awaited
+    admission: Admission
+    abandoned: set[asyncio.Task[None]] = field(default_factory=set)  # last word awaited
 
     async def handle(self, http: web.Request) -> web.StreamResponse:
         """Everything that can be refused is refused before the first byte of an answer."""
         began_s = time.monotonic()
-        request_id = f"chatcmpl-{uuid.uuid4().hex}"
+        # one name for the reply's header and id, the log and the other processes
+        http[REQUEST_ID] = f"chatcmpl-{http[REQUEST_ID]}"
+        described: dict[str, Any] = {
+            "request_id": http[REQUEST_ID],
+            "protocol": "openai_chat_completions",
+            "client": http.headers.get("User-Agent", "")[:CLIENT_CHARACTERS],
+        }
+        entered = False
+        generation: Generation | None = None
         try:
+            engine = self.admission.enter()
+            entered = True
             body = await self._read(http)
-            generation = self._prepare(body, request_id, http, began_s)
-            await generation.start()
+            described |= chat_request.describe(body)
+            plan = await self.planner.plan(body, described["request_id"], engine)
+            described |= plan.described
+            generation = self._begin(plan, described, began_s)
         except NinferError as error:
-            described = {"request_id": request_id, "protocol": "openai_chat_completions"}
             self.log.request_error(described, "prepare", describe_error(error))
             raise
-        reply = ChatReply(request_id, self.model_id)
-        try:
-            if body.stream:
-                return await self._stream(http, body, generation, reply)
-            text = "".join([t async for t in generation.texts(3600.0) if t is not None])
-            return web.json_response(
-                reply.body(generation, text), headers={"x-request-id": request_id}
-            )
+        except asyncio.CancelledError:
+            self.log.request_error(described, "prepare", DISCONNECTED)
+            raise
         finally:
-            # of a client that left, in any way and at any moment; nothing to do after an end
-            task = asyncio.get_running_loop().create_task(generation.abandon())
-            self.background.add(task)
-            task.add_done_callback(self.background.discard)
+            if entered and generation is None:
+                self.admission.leave()
+        try:
+            return await self._answer(http, body, generation)
+        finally:
+            self._let_go(generation)
 
-    @staticmethod
-    async def _read(http: web.Request) -> chat_request.ChatBody:
+    async def _read(self, http: web.Request) -> chat_body.ChatBody:
         if http.headers.get("Content-Encoding", "identity") != "identity":
             raise UnsupportedMedia("compressed bodies are not accepted")
         if http.content_type != "application/json":
             raise UnsupportedMedia("the body must be application/json")
-        return chat_request.parse(await http.read())
+        try:
+            async with asyncio.timeout(self.config.body_timeout_s):
+                raw = await http.read()
+        except TimeoutError as exc:
+            raise BadParameter("the body did not arrive in time") from exc
+        except web.HTTPRequestEntityTooLarge as exc:
+            limit = self.config.max_body_mib
+            raise BodyTooLarge(f"the body is larger than {limit} MiB") from exc
+        except web.RequestPayloadError as exc:
+            raise BadParameter("the body could not be read") from exc
+        return chat_body.parse(raw)
 
-    def _prepare(
-        self, body: chat_request.ChatBody, request_id: str, http: web.Request, began_s: float
-    ) -> Generation:
-        chat_request.check_model(body, self.model_id)
-        chat_request.refuse_unbuilt(body, renders_tools=self.template.renders_tools)
-        messages = chat_request.messages_of(body)
-        stops = chat_request.stops_of(body)
-        predicted = chat_request.predicted_of(body)
-        sampling = chat_request.sampling_of(body, self.sampling)
-        engine = self._engine()
-        tools = () if body.tool_choice == "none" else tuple(body.tools or ())
-        prompt_ids = self.template.encode(messages, tools)
-        room = engine.model.max_context - len(prompt_ids)
-        if room < 1:
-            raise PromptTooLong(
-                f"This model's maximum context length is {engine.model.max_context} tokens, "
-                f"but the prompt has {len(prompt_ids)} tokens.",
-                param="messages",
-            )
-        asked = body.max_completion_tokens or body.max_tokens
-        copying = engine.limits.ngram_draft_tokens > 0
-        generate = Generate(
-            request_id=request_id,
-            prompt_ids=prompt_ids,
-            max_output_tokens=min(asked or self.config.default_max_tokens, room),
-            stop_ids=self.tokenizer.stop_ids,
-            sampling=sampling,
-            expect_index=copying,
-            queue_deadline_s=self.config.queue_timeout_s,
-        )
-        index = BuildIndex(
-            request_id=request_id,
-            prompt_ids=prompt_ids,
-            tool_texts=chat_request.tool_texts_of(body),
-            predicted=predicted,
-        )
-        described = {
-            "request_id": request_id,
-            "protocol": "openai_chat_completions",
-            "model": self.model_id,
-            "stream": bool(body.stream),
-            "message_count": len(body.messages),
-            "tool_count": len(body.tools or ()),
-            "requested_output_tokens": generate.max_output_tokens,
-            "requested_output_tokens_source": "client" if asked else "server_default",
-            "client": http.headers.get("User-Agent", "")[:200],
-            "sampling": {k: v for k, v in msgspec.to_builtins(sampling).items() if k != "type"},
-        }
-        return Generation(
+    def _begin(self, plan: ChatPlan, described: dict[str, Any], began_s: float) -> Generation:
+        """Raises EngineDead. Never waits: nothing is registered that is not also let go."""
+        generation = Generation(
             link=self.link,
             indexer=self.indexer,
             log=self.log,
-            generate=generate,
-            index=index if copying else None,
-            output=OutputText(self.tokenizer, stops),
+            generate=plan.generate,
+            index=plan.index,
+            output=OutputText(self.tokenizer, plan.stops),
             described=described,
             began_s=began_s,
         )
+        generation.start()
+        return generation
 
-    def _engine(self) -> EngineReady:
-        """Raises EngineDead while there is none, Overloaded when its queue is full."""
-        engine = self.link.ready
-        if engine is None:
-            raise EngineDead("the engine is loading or restarting; try again")
-        if self.link.open_requests >= engine.limits.max_concurrency + engine.limits.max_waiting:
-            raise Overloaded("too many requests are open; try again")
-        return engine
+    async def _answer(
+        self, http: web.Request, body: chat_body.ChatBody, generation: Generation
+    ) -> web.StreamResponse:
+        reply = ChatReply(http[REQUEST_ID], self.planner.model_id)
+        if body.stream:
+            options = body.stream_options
+            usage = bool(options is not None and options.include_usage)
+            return await self._stream(http, generation, reply, with_usage=usage)
+        text = ""
+        while not generation.ended:
+            text += await generation.next_text(self.config.heartbeat_s) or ""
+        return web.json_response(reply.body(generation, text))
 
     async def _stream(
-        self,
-        http: web.Request,
-        body: chat_request.ChatBody,
-        generation: Generation,
-        reply: ChatReply,
+        self, http: web.Request, generation: Generation, reply: ChatReply, *, with_usage: bool
     ) -> web.StreamResponse:
-        response = web.StreamResponse(
-            headers={**STREAM_HEADERS, "x-request-id": generation.generate.request_id}
-        )
-        await response.prepare(http)
-        await self._write(response, reply.chunk({"role": "assistant", "content": ""}))
+        response = web.StreamResponse(headers=STREAM_HEADERS)
         try:
-            async for text in generation.texts(self.config.heartbeat_s):
-                delta = {} if text is None else {"content": text}
-                await self._write(response, reply.chunk(delta))
-        except NinferError as error:
-            await self._write(response, event(error_body(error)))
+            await response.prepare(http)
+            await self._write(response, reply.chunk({"role": "assistant", "content": ""}))
+            try:
+                await self._events(response, generation, reply, with_usage=with_usage)
+            except NinferError as error:
+                await self._write(response, event(error_body(error)))
             await response.write_eof()
-            return response
-        await self._write(response, reply.chunk({}, generation.finish_reason))
-        if body.stream_options is not None and body.stream_options.include_usage:
-            await self._write(response, reply.usage_chunk(generation))
-        await self._write(response, DONE)
-        await response.write_eof()
+        except (ConnectionError, TimeoutError):
+            # the client is gone, or does not read: its buffer is dropped with the connection
+            if http.transport is not None:
+                http.transport.abort()
         return response
 
-    async def _write(self, response: web.StreamResponse, data: bytes) -> None:
-        """A client that does not read for long is treated as gone."""
+    async def _events(
+        self,
+        response: web.StreamResponse,
+        generation: Generation,
+        reply: ChatReply,
+        *,
+        with_usage: bool,
+    ) -> None:
+        """Everything after the first chunk. After an error no end of stream is written."""
         try:
-            await asyncio.wait_for(response.write(data), self.config.slow_reader_s)
-        except TimeoutError as exc:
-            raise ConnectionResetError("the client does not read") from exc
+            while not generation.ended:
+                text = await generation.next_text(self.config.heartbeat_s)
+                if text != "":
+                    delta = {} if text is None else {"content": text}
+                    await self._write(response, reply.chunk(delta))
+        except (NinferError, ConnectionError, TimeoutError):
+            raise
+        except Exception as exc:
+            # the status is out, so the fault must become an event too
+            structlog.get_logger(service="gateway").exception("stream_failed")
+            raise EngineFault("internal error") from exc
+        await self._write(response, reply.chunk({}, generation.finish_reason))
+        if with_usage:
+            await self._write(response, reply.usage_chunk(generation))
+        await self._write(response, DONE)
+
+    async def _write(self, response: web.StreamResponse, data: bytes) -> None:
+        """Raises TimeoutError: the write buffer stayed full."""
+        async with asyncio.timeout(self.config.slow_reader_s):
+            await response.write(data)
+
+    def _let_go(self, generation: Generation) -> None:
+        """After an answer, or of a client that left in any way and at any moment."""
+        if generation.ended:
+            self.admission.leave()
+            return
+        task = asyncio.get_running_loop().create_task(generation.abandon())
+        self.abandoned.add(task)
+        task.add_done_callback(self._abandoned)
+
+    def _abandoned(self, task: asyncio.Task[None]) -> None:
+        self.abandoned.discard(task)
+        self.admission.leave()

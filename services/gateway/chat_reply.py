@@ -1,8 +1,9 @@
 """What a chat completion answers: bodies, stream events and usage."""
 
-import json
 import time
 from typing import Any
+
+import msgspec
 
 from services.gateway.generation import Generation
 from shared.errors import NinferError
@@ -50,7 +51,7 @@ class ChatReply:
         assert generation.finished is not None
         stats = generation.finished.stats
         return {
-            "usage": usage(stats, generation.output_tokens),
+            "usage": usage(stats, generation.output.tokens),
             "timings": timings(stats),
         }
 
@@ -76,14 +77,18 @@ def usage(stats: GenerationStats, output_tokens: int) -> dict[str, Any]:
 def timings(stats: GenerationStats) -> dict[str, Any]:
     """llama.cpp's names: milliseconds, and drafts when there were any."""
     seconds = stats.timings
-    decoded = max(0, stats.output_tokens - 1)
+    prompt_n, prompt_ms = stats.computed_prefill_tokens, 1000 * seconds.prefill_s
+    predicted_n, predicted_ms = stats.output_tokens, 1000 * seconds.decode_s
+    # the first output token comes from the prefill, so decoding made one fewer
+    decoded = max(0, predicted_n - 1)
     fields: dict[str, Any] = {
         "cache_n": stats.cached_tokens,
-        "prompt_n": stats.computed_prefill_tokens,
-        "prompt_ms": 1000 * seconds.prefill_s,
-        "predicted_n": stats.output_tokens,
-        "predicted_ms": 1000 * seconds.decode_s,
-        "predicted_per_second": decoded / seconds.decode_s if seconds.decode_s else 0.0,
+        "prompt_n": prompt_n,
+        "prompt_ms": prompt_ms,
+        "prompt_per_second": 1000 * prompt_n / prompt_ms if prompt_ms else 0.0,
+        "predicted_n": predicted_n,
+        "predicted_ms": predicted_ms,
+        "predicted_per_second": 1000 * decoded / predicted_ms if predicted_ms else 0.0,
     }
     if stats.speculative.drafted_tokens:
         fields["draft_n"] = stats.speculative.drafted_tokens
@@ -92,7 +97,7 @@ def timings(stats: GenerationStats) -> dict[str, Any]:
 
 
 def event(payload: dict[str, Any]) -> bytes:
-    return b"data: " + json.dumps(payload).encode() + b"\n\n"
+    return b"data: " + msgspec.json.encode(payload) + b"\n\n"
 
 
 def error_body(error: NinferError) -> dict[str, Any]:

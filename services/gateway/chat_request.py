@@ -1,126 +1,83 @@
-"""The body of a chat completion, strictly parsed: every refusal names its field."""
+"""What a chat body means, and what of it this server cannot do."""
 
-import re
 import secrets
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
-from msgspec import Meta
 
-from shared.errors import BadParameter, ModelNotFound
+from services.gateway.chat_body import ChatBody, ChatMessage, Part, ToolCall
+from shared.errors import BadParameter
 from shared.messages import Sampling
 from shared.template import Message
 
-MAX_MESSAGES = 10_000
+MAX_DEPTH = 64  # of the JSON in tools and tool calls
 MAX_STOPS = 16
 MAX_STOP_CHARACTERS = 256
 ROLES = {"developer": "system", "function": "tool"}
 
 
-class Part(msgspec.Struct):
-    type: str
-    text: str | None = None
-
-
-class ChatMessage(msgspec.Struct):
-    role: str
-    content: str | list[Part] | None = None
-    tool_calls: list[dict[str, Any]] | None = None
-    tool_call_id: str | None = None
-    name: str | None = None
-
-
-class StreamOptions(msgspec.Struct):
-    include_usage: bool | None = None
-
-
-class Prediction(msgspec.Struct):
-    type: str
-    content: str | list[Part]
-
-
-class ResponseFormat(msgspec.Struct):
-    type: str
-
-
-Temperature = Annotated[float, Meta(ge=0, le=100)]
-Share = Annotated[float, Meta(ge=0, le=1)]
-Count = Annotated[int, Meta(ge=1)]
-Penalty = Annotated[float, Meta(ge=-2, le=2)]
-
-
-class ChatBody(msgspec.Struct):
-    """Fields that are not here are known to be harmless, or unknown, and are ignored."""
-
-    messages: Annotated[list[ChatMessage], Meta(min_length=1, max_length=MAX_MESSAGES)]
-    model: str | None = None
-    max_tokens: Count | None = None
-    max_completion_tokens: Count | None = None
-    temperature: Temperature | None = None
-    top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
-    top_k: Annotated[int, Meta(ge=0, le=1_000_000)] | None = None
-    min_p: Share | None = None
-    seed: int | None = None
-    stop: str | list[str] | None = None
-    stream: bool | None = None
-    stream_options: StreamOptions | None = None
-    prediction: Prediction | None = None
-    tools: list[dict[str, Any]] | None = None
-    tool_choice: str | dict[str, Any] | None = None
-    n: int | None = None
-    logprobs: bool | None = None
-    top_logprobs: int | None = None
-    logit_bias: dict[str, float] | None = None
-    presence_penalty: Penalty | None = None
-    frequency_penalty: Penalty | None = None
-    response_format: ResponseFormat | None = None
-
-
-def parse(body: bytes) -> ChatBody:
-    """Raises BadParameter: not JSON, a wrong type, or a number out of range."""
-    try:
-        return msgspec.json.decode(body, type=ChatBody)
-    except msgspec.ValidationError as exc:
-        where = re.search(r" - at `\$\.?(.*?)`$", str(exc))
-        missing = re.search(r"missing required field `(\w+)`", str(exc))
-        param = where.group(1) if where else missing.group(1) if missing else None
-        raise BadParameter(str(exc).replace("`$.", "`"), param=param) from exc
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as exc:
-        raise BadParameter(f"the body is not JSON: {exc}") from exc
+# Refused whenever they hold anything: to ignore one would silently change what was asked for.
+UNBUILT = (
+    "logprobs",
+    "top_logprobs",
+    "logit_bias",
+    "presence_penalty",
+    "frequency_penalty",
+    "audio",
+    "functions",
+    "chat_template",
+    "grammar",
+    "json_schema",
+    "guided_json",
+    "guided_regex",
+    "guided_choice",
+    "guided_grammar",
+    "structured_outputs",
+)
 
 
 def refuse_unbuilt(body: ChatBody, *, renders_tools: bool) -> None:
     """Refuses what would otherwise be silently lost. Raises BadParameter."""
-    lost = {
-        "n": body.n not in (None, 1),
-        "logprobs": bool(body.logprobs),
-        "top_logprobs": bool(body.top_logprobs),
-        "logit_bias": bool(body.logit_bias),
-        "presence_penalty": bool(body.presence_penalty),
-        "frequency_penalty": bool(body.frequency_penalty),
-        "response_format": body.response_format is not None and body.response_format.type != "text",
-    }
-    for field, asked in lost.items():
-        if asked:
-            raise BadParameter(f"{field} is not supported by this server yet", param=field)
+    lost = [name for name in UNBUILT if getattr(body, name)]
+    if body.n not in (None, 1):
+        lost.append("n")
+    if body.response_format is not None and body.response_format.type != "text":
+        lost.append("response_format")
+    if set(body.modalities or ()) - {"text"}:
+        lost.append("modalities")
+    if lost:
+        raise BadParameter(f"{lost[0]} is not supported by this server", param=lost[0])
     if body.tools and not renders_tools and body.tool_choice != "none":
         raise BadParameter("this model's chat template cannot show tools", param="tools")
+    if not _is_shallow(body.tools):
+        raise BadParameter(f"tools is nested deeper than {MAX_DEPTH} levels", param="tools")
     if body.tool_choice not in (None, "none", "auto"):
         raise BadParameter("tool_choice may be auto or none", param="tool_choice")
 
 
-def check_model(body: ChatBody, served: str) -> None:
-    if body.model not in (None, served):
-        raise ModelNotFound(
-            f"The model '{body.model}' does not exist; this server has '{served}'", param="model"
-        )
+def describe(body: ChatBody) -> dict[str, Any]:
+    """For the log: counts and switches, no text."""
+    choice = body.tool_choice if isinstance(body.tool_choice, str) else None
+    return {
+        "stream": bool(body.stream),
+        "message_count": len(body.messages),
+        "tool_count": len(body.tools or ()),
+        "tool_choice": choice if choice in ("none", "auto", "required") else None,
+        "has_tool_history": any(m.tool_calls or _role(m) == "tool" for m in body.messages),
+        "has_prediction": body.prediction is not None,
+        "stop_count": 1 if isinstance(body.stop, str) else len(body.stop or ()),
+    }
+
+
+def _role(message: ChatMessage) -> str:
+    return ROLES.get(message.role, message.role)
 
 
 def messages_of(body: ChatBody) -> list[Message]:
     """For the template: known roles, string contents, leading system messages merged."""
     messages: list[Message] = []
     for index, message in enumerate(body.messages):
-        role = ROLES.get(message.role, message.role)
+        role = _role(message)
         if role not in ("system", "user", "assistant", "tool"):
             raise BadParameter(f"unknown role '{message.role}'", param=f"messages[{index}].role")
         content = text_of(message.content, f"messages[{index}].content")
@@ -129,18 +86,38 @@ def messages_of(body: ChatBody) -> list[Message]:
             continue
         entry: Message = {"role": role, "content": content}
         if message.tool_calls:
-            entry["tool_calls"] = message.tool_calls
+            entry["tool_calls"] = _tool_calls_of(message.tool_calls, f"messages[{index}]")
         if message.tool_call_id:
             entry["tool_call_id"] = message.tool_call_id
         messages.append(entry)
     return messages
 
 
+def _tool_calls_of(calls: list[ToolCall], where: str) -> list[dict[str, Any]]:
+    """As templates read them: arguments are a mapping if their JSON is one, else as they came."""
+    shown = []
+    for call in calls:
+        arguments: Any = call.function.arguments or {}
+        if isinstance(arguments, str):
+            try:
+                parsed = msgspec.json.decode(arguments)
+            except (msgspec.DecodeError, RecursionError, UnicodeError):
+                parsed = arguments
+            arguments = parsed if isinstance(parsed, dict) else arguments
+        if not _is_shallow(arguments):
+            raise BadParameter(
+                f"arguments are nested deeper than {MAX_DEPTH} levels", param=f"{where}.tool_calls"
+            )
+        function = {"name": call.function.name, "arguments": arguments}
+        shown.append({"id": call.id or "", "type": "function", "function": function})
+    return shown
+
+
 def tool_texts_of(body: ChatBody) -> tuple[str, ...]:
     """Every text part of every tool message, as the client sent it."""
     texts = []
     for message in body.messages:
-        if ROLES.get(message.role, message.role) != "tool":
+        if _role(message) != "tool":
             continue
         if isinstance(message.content, str):
             texts.append(message.content)
@@ -183,3 +160,17 @@ def sampling_of(body: ChatBody, defaults: Sampling) -> Sampling:
     chosen = {name: getattr(body, name) for name in ("temperature", "top_p", "top_k", "min_p")}
     given = {name: value for name, value in chosen.items() if value is not None}
     return msgspec.structs.replace(defaults, seed=seed, **given)
+
+
+def _is_shallow(value: Any) -> bool:
+    """Nested at most MAX_DEPTH levels: what comes after recurses once a level."""
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        inner = [v.values() if isinstance(v, dict) else v for v in level]
+        level = [x for items in inner if not isinstance(items, _SCALARS) for x in items]
+        if not level:
+            return True
+    return False
+
+
+_SCALARS = (str, int, float, type(None))

@@ -1,6 +1,7 @@
 """The gateway's options. The only file of this service that reads the environment."""
 
 import ipaddress
+import math
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,6 +25,7 @@ class GatewayConfig:
     heartbeat_s: float = option(10.0, "seconds of silence before a stream's heartbeat")
     queue_timeout_s: float = option(600.0, "seconds a request may wait for a row")
     slow_reader_s: float = option(30.0, "seconds a client may leave a write unread")
+    body_timeout_s: float = option(60.0, "seconds a request's body may take to arrive")
     drain_s: float = option(10.0, "seconds for open requests to finish at shutdown")
     default_max_tokens: int = option(4096, "output limit of a request that names none, tokens")
     temperature: float | None = option(None, "sampling default; else the model's, else 0")
@@ -46,14 +48,22 @@ def resolve(config: GatewayConfig) -> GatewayConfig:
     )
     if not 1 <= config.port <= 65535:
         raise ConfigError(f"--port {config.port} is out of range; use 1 to 65535")
-    for flag, value in (
-        ("--heartbeat-s", config.heartbeat_s),
-        ("--max-body-mib", config.max_body_mib),
+    for name in (
+        "max_body_mib",
+        "heartbeat_s",
+        "queue_timeout_s",
+        "slow_reader_s",
+        "body_timeout_s",
+        "default_max_tokens",
     ):
-        if value <= 0:
+        value = getattr(config, name)
+        if not 0 < value < math.inf:
+            flag = "--" + name.replace("_", "-")
             raise ConfigError(f"{flag} {value} is out of range; use more than 0")
-    if config.default_max_tokens < 1:
-        raise ConfigError("--default-max-tokens must be at least 1")
+    if not 0 <= config.drain_s < math.inf:
+        raise ConfigError(f"--drain-s {config.drain_s} is out of range; use 0 or more")
+    if not config.model_id:
+        raise ConfigError("--model-id must not be empty")
     if not _is_loopback(config.host) and not config.api_key:
         raise ConfigError(f"--host {config.host} is open to other machines; it needs --api-key")
     log = config.request_log_jsonl

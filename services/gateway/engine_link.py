@@ -3,10 +3,11 @@
 import asyncio
 import contextlib
 import time
+from collections.abc import Callable
+from typing import assert_never
 
 import structlog
 import zmq
-import zmq.asyncio
 from zmq.utils.monitor import parse_monitor_message
 
 from shared import sockets
@@ -31,26 +32,35 @@ Reply = OutputTokens | Finished | Failed | EngineDead
 
 
 class EngineLink:
-    """Registers a queue for each request, then sends; fails every queue when the engine goes."""
+    """Registers a queue for each request, then sends; fails every queue when the engine goes.
 
-    def __init__(self, endpoint: str) -> None:
+    Sending never waits, so nothing can be cancelled between a registration and its message.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        on_start: Callable[[EngineReady], None],
+        *,
+        silent_s: float = SILENT_S,
+    ) -> None:
         self.ready: EngineReady | None = None
         self.status: EngineStatus | None = None
-        self.on_ready: list[asyncio.Event] = []
+        self._on_start = on_start  # called once for each engine that starts
+        self._silent_s = silent_s
+        self._instance_id: str | None = None
         self._queues: dict[str, asyncio.Queue[Reply]] = {}
         self._log = structlog.get_logger(service="gateway")
         self._out: Codec[GatewayToEngine] = Codec(GatewayToEngine)
         self._in: Codec[EngineToGateway] = Codec(EngineToGateway)
         self._heard_s = time.monotonic()
-        self._context = zmq.asyncio.Context()
+        self._greeted_s = self._heard_s
+        self._wake = asyncio.Event()
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._socket = sockets.connect(self._context, zmq.DEALER, endpoint)
         self._monitor = self._socket.get_monitor_socket(
             zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
         )
-
-    @property
-    def open_requests(self) -> int:
-        return len(self._queues)
 
     def register(self, request_id: str) -> "asyncio.Queue[Reply]":
         queue: asyncio.Queue[Reply] = asyncio.Queue()
@@ -60,42 +70,54 @@ class EngineLink:
     def forget(self, request_id: str) -> None:
         self._queues.pop(request_id, None)
 
-    async def send(self, message: GatewayToEngine) -> None:
+    def send(self, message: GatewayToEngine) -> None:
         """Raises EngineDead: there is no engine to send to."""
         try:
-            await self._socket.send_multipart(self._out.encode(message), zmq.NOBLOCK)
+            self._socket.send_multipart(self._out.encode(message), zmq.NOBLOCK)
         except zmq.Again as exc:
             raise EngineDead("the engine is not there; it restarts by itself, try again") from exc
+        finally:
+            # sending may swallow the descriptor's edge that announces a received message
+            self._wake.set()
 
     async def run(self) -> None:
         """Receives until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._receive())
-            tasks.create_task(self._watch())
-            tasks.create_task(self._listen_for_silence())
+        loop = asyncio.get_running_loop()
+        descriptors = [s.getsockopt(zmq.FD) for s in (self._socket, self._monitor)]
+        for descriptor in descriptors:
+            loop.add_reader(descriptor, self._wake.set)
+        try:
+            while True:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(TICK_S):
+                        await self._wake.wait()
+                self._wake.clear()
+                self._receive()
+                self._watch()
+                self._listen_for_silence()
+        finally:
+            for descriptor in descriptors:
+                loop.remove_reader(descriptor)
 
     def close(self) -> None:
+        self._socket.disable_monitor()
         self._context.destroy(linger=200)
 
-    async def _receive(self) -> None:
-        while True:
-            frames = await self._socket.recv_multipart(copy=False)
+    def _receive(self) -> None:
+        while self._socket.getsockopt(zmq.EVENTS) & zmq.POLLIN:
+            frames = self._socket.recv_multipart(zmq.NOBLOCK, copy=False)
             self._heard_s = time.monotonic()
             try:
                 message = self._in.decode([frame.buffer for frame in frames])
             except WireError as exc:
                 self._log.warning("garbage", channel="generate", error=str(exc))
                 continue
-            await self._handle(message)
+            self._handle(message)
 
-    async def _handle(self, message: EngineToGateway) -> None:
+    def _handle(self, message: EngineToGateway) -> None:
         match message:
             case EngineReady():
-                if self.ready and self.ready.instance_id != message.instance_id:
-                    self._lose("the engine was restarted")
-                self.ready = message
-                for event in self.on_ready:
-                    event.set()
+                self._greeted(message)
             case EngineStatus():
                 self.status = message
             case OutputTokens() | Finished() | Failed():
@@ -103,34 +125,49 @@ class EngineLink:
                 if queue is not None:
                     queue.put_nowait(message)
                 elif isinstance(message, OutputTokens):
-                    with contextlib.suppress(EngineDead):
-                        await self.send(Cancel(request_id=message.request_id))
+                    self.send_if_there(Cancel(request_id=message.request_id))
+            case _:
+                assert_never(message)
 
-    async def _watch(self) -> None:
-        while True:
-            event = parse_monitor_message(await self._monitor.recv_multipart())
+    def _greeted(self, ready: EngineReady) -> None:
+        restarted = self._instance_id not in (None, ready.instance_id)
+        if self.ready is not None and restarted:
+            self._lose("the engine was restarted")
+        self.ready = ready
+        if self._instance_id != ready.instance_id:
+            self._instance_id = ready.instance_id
+            self._on_start(ready)
+
+    def _watch(self) -> None:
+        while self._monitor.getsockopt(zmq.EVENTS) & zmq.POLLIN:
+            event = parse_monitor_message(self._monitor.recv_multipart(zmq.NOBLOCK))
             if event["event"] == zmq.EVENT_HANDSHAKE_SUCCEEDED:
                 self._heard_s = time.monotonic()
-                await self._greet()
+                self._greet()
             elif event["event"] == zmq.EVENT_DISCONNECTED:
                 self._lose("the engine died")
 
-    async def _listen_for_silence(self) -> None:
-        while True:
-            await asyncio.sleep(TICK_S)
-            if self.ready and time.monotonic() - self._heard_s > SILENT_S:
-                self._lose(f"the engine has been silent for {SILENT_S:.0f} s")
-            elif not self.ready:
-                await self._greet()
+    def _listen_for_silence(self) -> None:
+        now_s = time.monotonic()
+        if self.ready is None:
+            # the pipe may open a moment after the handshake: greets again at each tick
+            if now_s - self._greeted_s >= TICK_S:
+                self._greet()
+        elif now_s - self._heard_s > self._silent_s:
+            self._lose(f"the engine has been silent for {self._silent_s:.0f} s")
 
-    async def _greet(self) -> None:
-        # the pipe may open a moment after the handshake; the next tick tries again
+    def _greet(self) -> None:
+        self._greeted_s = time.monotonic()
+        self.send_if_there(Hello())
+
+    def send_if_there(self, message: GatewayToEngine) -> None:
         with contextlib.suppress(EngineDead):
-            await self.send(Hello())
+            self.send(message)
 
     def _lose(self, why: str) -> None:
         if self.ready is not None:
             self._log.error("engine_lost", why=why, open_requests=len(self._queues))
         self.ready = None
+        self.status = None
         for queue in self._queues.values():
             queue.put_nowait(EngineDead(f"{why}; it restarts by itself, try again"))

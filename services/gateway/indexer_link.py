@@ -2,7 +2,6 @@
 
 import structlog
 import zmq
-import zmq.asyncio
 
 from shared import sockets
 from shared.messages import BuildIndex, DropIndex, GatewayToIndexer
@@ -10,19 +9,28 @@ from shared.wire import Codec
 
 
 class IndexerLink:
+    """Never waits and never fails a request: without an index there are only fewer copies."""
+
     def __init__(self, endpoint: str) -> None:
         self._log = structlog.get_logger(service="gateway")
         self._codec: Codec[GatewayToIndexer] = Codec(GatewayToIndexer)
-        self._context = zmq.Context()
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._socket = sockets.connect(self._context, zmq.PUSH, endpoint)
 
-    async def send(self, message: BuildIndex) -> None:
-        """Never waits, never fails the request: without an index there are only fewer copies."""
+    @property
+    def is_there(self) -> bool:
+        """Connected, and its queue has room."""
+        return bool(self._socket.getsockopt(zmq.EVENTS) & zmq.POLLOUT)
+
+    def build(self, message: BuildIndex) -> None:
         if not self._try(message):
-            self._log.warning("indexer_absent", request_id=message.request_id)
+            self.log_absence(message.request_id)
 
     def drop(self, request_id: str) -> None:
         self._try(DropIndex(request_id=request_id))
+
+    def log_absence(self, request_id: str) -> None:
+        self._log.warning("indexer_absent", request_id=request_id)
 
     def close(self) -> None:
         self._context.destroy(linger=0)

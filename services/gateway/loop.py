@@ -3,23 +3,28 @@
 import asyncio
 import contextlib
 import errno
-import json
-from pathlib import Path
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
 
 import uvloop
 from aiohttp import web
 
+from services.gateway import sampling
+from services.gateway.admission import Admission
 from services.gateway.app import App
 from services.gateway.chat import ChatService
+from services.gateway.chat_plan import ChatPlanner
 from services.gateway.config import GatewayConfig, resolve
 from services.gateway.engine_link import EngineLink
 from services.gateway.indexer_link import IndexerLink
-from services.gateway.request_log import RequestLog
+from services.gateway.request_log import RequestLog, redact
 from shared import endpoints, lifecycle, logs, options
 from shared.errors import ConfigError
-from shared.messages import Sampling
 from shared.template import ChatTemplate
 from shared.tokenizer import Tokenizer
+
+CANCEL_GRACE_S = 1.0  # at the end, for the log lines of requests that were cancelled
 
 
 def main(argv: list[str]) -> None:
@@ -32,52 +37,81 @@ def main(argv: list[str]) -> None:
 async def serve(config: GatewayConfig) -> None:
     stop = lifecycle.stop_event()
     channels = endpoints.in_directory(config.sockets)
+    async with running(config, channels) as gateway:
+        await listen(gateway.runner, config)
+        url = f"http://{config.host}:{config.port}"
+        lifecycle.announce(channels, "gateway", {"url": url})
+        waiting = asyncio.create_task(stop.wait())
+        # the link runs for ever: if it ends, it is by a fault that must end the process
+        await asyncio.wait([waiting, gateway.link], return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
+
+
+@dataclass(frozen=True)
+class Gateway:
+    """A gateway that is connected, and answers as soon as its runner has a site."""
+
+    runner: web.AppRunner
+    link: asyncio.Task[None]
+
+
+@contextlib.asynccontextmanager
+async def running(config: GatewayConfig, channels: endpoints.Endpoints) -> AsyncIterator[Gateway]:
+    """Leaving it stops accepting, waits for open requests up to the drain time, then cancels."""
     chat = build_chat(config, channels)
     runner = make_runner(App(chat).build(), config)
     await runner.setup()
-    links = asyncio.create_task(chat.link.run())
-    start_log = asyncio.create_task(_log_engines(chat))
+    link = asyncio.create_task(chat.link.run())
+    try:
+        yield Gateway(runner, link)
+    finally:
+        await runner.cleanup()
+        if chat.abandoned:
+            await asyncio.wait(chat.abandoned, timeout=CANCEL_GRACE_S)
+        link.cancel()
+        try:
+            with contextlib.suppress(asyncio.CancelledError):
+                await link
+        finally:
+            chat.link.close()
+            chat.indexer.close()
+            chat.log.close()
+
+
+async def listen(runner: web.AppRunner, config: GatewayConfig) -> None:
+    """Raises ConfigError: the address is taken or not ours."""
     try:
         await web.TCPSite(runner, config.host, config.port).start()
     except OSError as exc:
-        if exc.errno != errno.EADDRINUSE:
-            raise ConfigError(f"cannot listen on {config.host}:{config.port}: {exc}") from exc
-        raise ConfigError(f"port {config.port} is in use; choose another with --port") from exc
-    else:
-        lifecycle.announce(channels, "gateway", {"url": f"http://{config.host}:{config.port}"})
-        waiting = asyncio.create_task(stop.wait())
-        # the links run for ever: if they end, it is by a fault that must end the process
-        await asyncio.wait([waiting, links], return_when=asyncio.FIRST_COMPLETED)
-        waiting.cancel()
-    finally:
-        await runner.cleanup()  # stops accepting, waits for handlers up to the drain time
-        if chat.background:
-            await asyncio.wait(chat.background, timeout=1.0)
-        fault = links.exception() if links.done() else None
-        for task in (links, start_log):
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError, BaseExceptionGroup):
-                await task
-        chat.link.close()
-        chat.indexer.close()
-        chat.log.close()
-    if fault is not None:
-        raise fault
+        if exc.errno == errno.EADDRINUSE:
+            message = f"port {config.port} is in use; choose another with --port"
+        else:
+            message = f"cannot listen on {config.host}:{config.port}: {exc}"
+        raise ConfigError(message) from exc
 
 
 def build_chat(config: GatewayConfig, channels: endpoints.Endpoints) -> ChatService:
-    tokenizer = Tokenizer.load(config.model)
+    """Raises ConfigError: the model folder or the log cannot be used."""
     assert config.model_id is not None
-    return ChatService(
-        config=config,
+    tokenizer = Tokenizer.load(config.model)
+    planner = ChatPlanner(
         model_id=config.model_id,
         tokenizer=tokenizer,
         template=ChatTemplate.load(config.model, tokenizer),
-        sampling=sampling_defaults(config),
-        link=EngineLink(channels.generate),
+        sampling=sampling.defaults(config),
+        default_max_tokens=config.default_max_tokens,
+        queue_timeout_s=config.queue_timeout_s,
+    )
+    log = RequestLog(config.request_log_jsonl, _describe(config, planner))
+    link = EngineLink(channels.generate, log.server_start)
+    return ChatService(
+        config=config,
+        planner=planner,
+        tokenizer=tokenizer,
+        link=link,
         indexer=IndexerLink(channels.build),
-        log=RequestLog(config.request_log_jsonl),
-        background=set(),
+        log=log,
+        admission=Admission(link),
     )
 
 
@@ -89,36 +123,25 @@ def make_runner(application: web.Application, config: GatewayConfig) -> web.AppR
         access_log=None,
         shutdown_timeout=config.drain_s,
         keepalive_timeout=75.0,
+        auto_decompress=False,  # compressed bodies are refused, so none may grow in memory
     )
 
 
-def sampling_defaults(config: GatewayConfig) -> Sampling:
-    """Options, else the checkpoint's generation_config.json, else greedy. The seed is not used."""
-    path: Path = config.model / "generation_config.json"
-    model = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-
-    def pick(name: str, fallback: float) -> float:
-        own = getattr(config, name)
-        return own if own is not None else model.get(name) or fallback
-
-    return Sampling(
-        temperature=float(pick("temperature", 0.0)),
-        top_p=float(pick("top_p", 1.0)),
-        top_k=int(pick("top_k", 0)),
-        min_p=float(pick("min_p", 0.0)),
-        seed=0,
-    )
-
-
-async def _log_engines(chat: ChatService) -> None:
-    """One server_start line for each engine that reports ready."""
-    event = asyncio.Event()
-    chat.link.on_ready.append(event)
-    seen = None
-    while True:
-        await event.wait()
-        event.clear()
-        ready = chat.link.ready
-        if ready is not None and ready.instance_id != seen:
-            seen = ready.instance_id
-            chat.log.server_start(ready, chat.model_id)
+def _describe(config: GatewayConfig, planner: ChatPlanner) -> dict[str, object]:
+    """For the log's server_start."""
+    defaults = planner.sampling
+    return {
+        "model_id": planner.model_id,
+        "host": config.host,
+        "port": config.port,
+        "has_api_key": config.api_key is not None,
+        "max_body_mib": config.max_body_mib,
+        "default_max_tokens": config.default_max_tokens,
+        "sampling_defaults": {
+            "temperature": defaults.temperature,
+            "top_p": defaults.top_p,
+            "top_k": defaults.top_k,
+            "min_p": defaults.min_p,
+        },
+        "argv": redact(sys.argv[1:]),
+    }

@@ -1,11 +1,11 @@
 """The request log: one JSON object a line, never any text of a prompt or output, never a key.
 
-Events: server_start, request_start, and for each request exactly one of request_done and
-request_error. `docs/request-log.md` describes the fields.
+Events: server_start, request_start, and for each started request exactly one of request_done and
+request_error. A request refused before its start has only a request_error with phase "prepare".
+`docs/request-log.md` describes the fields.
 """
 
-import json
-import sys
+import contextlib
 import time
 import uuid
 from pathlib import Path
@@ -14,28 +14,38 @@ from typing import Any, TextIO
 import msgspec
 import structlog
 
+from shared.errors import ConfigError, NinferError
 from shared.messages import EngineReady, GenerationStats
 
+ARTIFACT_TYPE = "ninfer_serve_request_log"
 SCHEMA_VERSION = 1
 
 
 class RequestLog:
-    """Appends to a file, if there is one, and prints a readable line for each finished request."""
+    """Appends to a file, if there is one, and prints a readable line for each finished request.
 
-    def __init__(self, path: Path | None) -> None:
-        self._file: TextIO | None = path.open("a", encoding="utf-8") if path else None
+    `server` describes this process in each server_start line.
+    """
+
+    def __init__(self, path: Path | None, server: dict[str, Any]) -> None:
+        try:
+            self._file: TextIO | None = path.open("a", encoding="utf-8") if path else None
+        except OSError as exc:
+            raise ConfigError(f"--request-log-jsonl {path} cannot be written: {exc}") from exc
+        self._server = server
         self._log = structlog.get_logger(service="gateway")
+        self._render = structlog.processors.JSONRenderer()
         self._instance_id = uuid.uuid4().hex
         self._failing = False
 
-    def server_start(self, engine: EngineReady, model_id: str) -> None:
+    def server_start(self, engine: EngineReady) -> None:
         self._write(
             "server_start",
-            server={"model_id": model_id, "argv": redact(sys.argv[1:])},
+            server=self._server,
             engine={
                 "instance_id": engine.instance_id,
-                "model": msgspec.to_builtins(engine.model),
-                "limits": msgspec.to_builtins(engine.limits),
+                "model": _plain(engine.model),
+                "limits": _plain(engine.limits),
             },
         )
 
@@ -47,9 +57,9 @@ class RequestLog:
         request: dict[str, Any],
         reason: str,
         stats: GenerationStats,
+        completion_tokens: int,
         timings: dict[str, float | None],
     ) -> None:
-        speculative = msgspec.to_builtins(stats.speculative)
         engine = stats.timings
         self._write(
             "request_done",
@@ -57,7 +67,7 @@ class RequestLog:
             result={
                 "finish_reason": reason,
                 "prompt_tokens": stats.prompt_tokens,
-                "completion_tokens": stats.output_tokens,
+                "completion_tokens": completion_tokens,
                 "computed_prefill_tokens": stats.computed_prefill_tokens,
                 "prefix_cache_hit_tokens": stats.cached_tokens,
                 "decode_passes": stats.decode_passes,
@@ -70,28 +80,33 @@ class RequestLog:
                 "forward": engine.forward_s,
                 "host": engine.host_s,
             },
-            speculative=speculative,
+            speculative=_plain(stats.speculative)
+            | {"sources": [_plain(source) for source in stats.speculative.sources]},
         )
-        self._log.info("request_done", **summary(request, reason, stats))
+        shown = summary(stats, completion_tokens, timings["ttft"])
+        self._log.info("request_done", request_id=request["request_id"], reason=reason, **shown)
 
     def request_error(self, request: dict[str, Any], phase: str, error: dict[str, Any]) -> None:
         self._write("request_error", request=request, phase=phase, error=error)
         self._log.warning(
             "request_error",
-            request_id=request.get("request_id"),
+            request_id=request["request_id"],
             phase=phase,
             status=error["status"],
             code=error["code"],
+            param=error["param"],
         )
 
     def close(self) -> None:
         if self._file:
-            self._file.close()
+            with contextlib.suppress(OSError):  # what a full disk kept from it; was said before
+                self._file.close()
 
     def _write(self, event: str, **fields: Any) -> None:
         if self._file is None:
             return
         line = {
+            "artifact_type": ARTIFACT_TYPE,
             "schema_version": SCHEMA_VERSION,
             "event": event,
             "timestamp_unix_ms": time.time_ns() // 1_000_000,
@@ -99,7 +114,7 @@ class RequestLog:
             **fields,
         }
         try:
-            self._file.write(json.dumps(line, ensure_ascii=True) + "\n")
+            self._file.write(f"{self._render(self._log, event, line)!s}\n")
             self._file.flush()
             self._failing = False
         except OSError as exc:
@@ -109,24 +124,48 @@ class RequestLog:
             self._failing = True
 
 
-def summary(request: dict[str, Any], reason: str, stats: GenerationStats) -> dict[str, Any]:
+def summary(stats: GenerationStats, completion_tokens: int, ttft_s: float | None) -> dict[str, Any]:
     """What a person wants on one line."""
     copies = stats.speculative
-    decoded = max(0, stats.output_tokens - 1)
+    # the first token comes from the prefill
+    decoded = max(0, completion_tokens - 1)
     decode_s = stats.timings.decode_s
     passes = stats.decode_passes
     return {
-        "request_id": request["request_id"],
-        "reason": reason,
         "prompt": stats.prompt_tokens,
-        "output": stats.output_tokens,
+        "output": completion_tokens,
         "tok_s": round(decoded / decode_s, 1) if decode_s > 0 else None,
         "tokens_per_pass": round(decoded / passes, 2) if passes else None,
         "copies": f"{copies.ngram_accepted_tokens}/{copies.ngram_drafted_tokens}"
         f" in {copies.ngram_rounds} rounds",
-        "ttft_s": round(stats.timings.queue_s + stats.timings.prefill_s, 3),
+        "ttft_s": None if ttft_s is None else round(ttft_s, 3),
+    }
+
+
+def describe_error(error: NinferError) -> dict[str, Any]:
+    """The code and the field, not the message, which may quote the client."""
+    return {
+        "status": error.status,
+        "type": type(error).__name__,
+        "code": error.code,
+        "param": error.param,
     }
 
 
 def redact(argv: list[str]) -> list[str]:
-    return [a if not a.startswith("--api-key") else "--api-key=***" for a in argv]
+    """argv with `***` in place of the key, in both forms that a flag has."""
+    shown = []
+    for before, argument in zip(["", *argv], argv, strict=False):
+        if before == "--api-key":
+            argument = "***"
+        elif argument.startswith("--api-key="):
+            argument = "--api-key=***"
+        shown.append(argument)
+    return shown
+
+
+def _plain(value: msgspec.Struct) -> dict[str, Any]:
+    """A message as JSON values, without its wire tag."""
+    fields: dict[str, Any] = msgspec.to_builtins(value)
+    fields.pop("type")
+    return fields

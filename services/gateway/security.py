@@ -14,22 +14,26 @@ OPEN_PATHS = ("/health",)
 class Guard:
     def __init__(self, config: GatewayConfig) -> None:
         own = {"localhost", "127.0.0.1", "::1", config.host.lower()}
-        self._hosts = own | {
-            h.strip().lower() for h in config.allowed_hosts.split(",") if h.strip()
-        }
-        self._origins = {o.strip() for o in config.allowed_origins.split(",") if o.strip()}
+        self._hosts = own | {name.lower().rstrip(".") for name in _items(config.allowed_hosts)}
+        self._origins = set(_items(config.allowed_origins))
         self._key = config.api_key
 
-    def check(self, http: web.Request, path: str) -> None:
-        """Raises Forbidden or Unauthorized."""
+    def check_source(self, http: web.Request) -> None:
+        """Raises Forbidden: a Host that is not ours, or a page's Origin that may not call."""
         hosts = http.headers.getall("Host", [])
         if len(hosts) != 1 or _host_name(hosts[0]) not in self._hosts:
             raise Forbidden("this Host is not served; see --allowed-hosts")
-        origin = http.headers.get("Origin")
-        if origin is not None and origin not in self._origins:
+        if "Origin" in http.headers and self.allowed_origin(http) is None:
             raise Forbidden("this Origin may not call; see --allowed-origins")
+
+    def check_key(self, http: web.Request, path: str) -> None:
+        """Raises Unauthorized."""
         if self._key and path not in OPEN_PATHS and not self._has_key(http):
             raise Unauthorized("a valid API key is required")
+
+    def allowed_origin(self, http: web.Request) -> str | None:
+        origins = http.headers.getall("Origin", [])
+        return origins[0] if len(origins) == 1 and origins[0] in self._origins else None
 
     def _has_key(self, http: web.Request) -> bool:
         assert self._key is not None
@@ -37,7 +41,12 @@ class Guard:
         scheme, _, bearer = http.headers.get("Authorization", "").partition(" ")
         if scheme.lower() == "bearer":
             given = bearer.strip()
-        return hmac.compare_digest(given.encode(), self._key.encode())
+        # a header may hold bytes that are not UTF-8, which aiohttp passes as surrogates
+        return hmac.compare_digest(given.encode(errors="surrogateescape"), self._key.encode())
+
+
+def _items(listed: str) -> list[str]:
+    return [item.strip() for item in listed.split(",") if item.strip()]
 
 
 def _host_name(host: str) -> str:

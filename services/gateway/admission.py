@@ -1,0 +1,32 @@
+"""How many requests may be open at once."""
+
+from services.gateway.engine_link import EngineLink
+from shared.errors import EngineDead, Overloaded
+from shared.messages import EngineReady
+
+
+class Admission:
+    """Counts requests from before their body is read until the engine's last word on them."""
+
+    def __init__(self, link: EngineLink) -> None:
+        self._link = link
+        self.open = 0
+
+    def enter(self) -> EngineReady:
+        """The engine that serves now.
+
+        Raises:
+            EngineDead: there is none.
+            Overloaded: as many requests are open as it runs and queues.
+        """
+        engine = self._link.ready
+        if engine is None:
+            raise EngineDead("the engine is loading or restarting; try again")
+        if self.open >= engine.limits.max_concurrency + engine.limits.max_waiting:
+            raise Overloaded("too many requests are open; try again")
+        self.open += 1
+        return engine
+
+    def leave(self) -> None:
+        assert self.open > 0
+        self.open -= 1

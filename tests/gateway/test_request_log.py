@@ -1,0 +1,178 @@
+"""The request log: fields, one end for each start, no text, no key."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from services.gateway.request_log import RequestLog, redact
+from shared.errors import ConfigError
+from shared.messages import SourceStats
+from shared.tokenizer import Tokenizer
+from tests.gateway.conftest import Serve
+from tests.scripted_engine import Turn, hang, make_stats, say
+
+SECRET = "xyzzy-plugh"
+KEY = "s3cret-key"
+
+
+async def test_a_start_line_describes_server_model_and_engine(serve: Serve) -> None:
+    async with serve(say([]), api_key=KEY, temperature=0.25) as served:
+        (line,) = served.log_lines("server_start")
+    assert line["schema_version"] == 1
+    assert line["timestamp_unix_ms"] > 1_600_000_000_000
+    assert line["server"]["model_id"] == "tiny"
+    assert line["server"]["has_api_key"] is True
+    assert line["server"]["sampling_defaults"]["temperature"] == 0.25
+    assert line["engine"]["model"]["max_context"] == 512
+    assert line["engine"]["limits"]["ngram_draft_tokens"] == 15
+    assert KEY not in served.log_path.read_text()
+
+
+async def test_a_done_line_has_every_group(serve: Serve) -> None:
+    source = SourceStats(kind="prompt", rounds=2, drafted_tokens=20, accepted_tokens=9)
+
+    async def script(turn: Turn) -> None:
+        turn.sources = (source,)
+        await turn.tokens([70] * 12)
+        await turn.finish("length")
+
+    async with serve(script) as served:
+        await served.chat(max_tokens=12, seed=7, stop=["a", "b"])
+        start = await served.wait_for_log("request_start")
+        done = await served.wait_for_log("request_done")
+    request = done["request"]
+    assert start["request"] == request
+    assert request["request_id"] == served.engine.generates[0].request_id
+    assert request["protocol"] == "openai_chat_completions"
+    assert (request["model"], request["stream"]) == ("tiny", False)
+    assert (request["message_count"], request["tool_count"], request["stop_count"]) == (1, 0, 2)
+    assert request["requested_output_tokens"] == 12
+    assert request["requested_output_tokens_source"] == "client"
+    assert request["sampling"] == {
+        "temperature": 0.0,
+        "top_p": 1.0,
+        "top_k": 0,
+        "min_p": 0.0,
+        "seed": 7,
+    }
+    assert done["result"] == {
+        "finish_reason": "length",
+        "prompt_tokens": 21,
+        "completion_tokens": 12,
+        "computed_prefill_tokens": 20,
+        "prefix_cache_hit_tokens": 1,
+        "decode_passes": 2,
+    }
+    timings = done["timings_seconds"]
+    assert set(timings) >= {"prepare", "queue", "prefill", "ttft", "decode", "total"}
+    assert 0 < timings["prepare"] < timings["ttft"] <= timings["total"]
+    speculative = done["speculative"]
+    assert speculative["ngram_accepted_tokens"] == speculative["accepted_tokens"] == 9
+    assert len(speculative["accepted_per_position"]) == speculative["draft_window"] == 15
+    assert speculative["sources"] == [
+        {"kind": "prompt", "rounds": 2, "drafted_tokens": 20, "accepted_tokens": 9}
+    ]
+
+
+async def test_a_refused_request_has_one_error_line(serve: Serve) -> None:
+    async with serve(say([])) as served:
+        await served.chat(model=SECRET, user=SECRET)
+        await served.chat(temperature=-1)
+    first, second = served.log_lines("request_error")
+    assert (first["phase"], first["error"]["status"]) == ("prepare", 404)
+    assert first["error"]["code"] == "model_not_found"
+    assert second["error"]["param"] == "temperature"
+    assert not served.log_lines("request_start")
+    assert SECRET not in served.log_path.read_text()
+
+
+async def test_every_start_has_one_end_and_no_text(serve: Serve, tokenizer: Tokenizer) -> None:
+    async def script(turn: Turn) -> None:
+        number = len(turn.engine.generates)
+        await turn.tokens(tokenizer.encode_text(SECRET).tolist())
+        if number == 1:
+            await turn.finish("stop")
+        elif number == 2:
+            await turn.fail("server_error", SECRET)
+        else:
+            await asyncio.Event().wait()
+
+    messages = [{"role": "user", "content": SECRET}]
+    with capture_logs() as printed:
+        async with serve(script) as served:
+            await served.chat(messages=messages)
+            await served.events(messages=messages)
+            await served.chat(messages=messages, stop=SECRET)
+            left = asyncio.create_task(served.chat(messages=messages))
+            await served.engine.wait_for(lambda: len(served.engine.generates) == 4)
+            left.cancel()
+            await served.wait_for_log("request_done", 3)
+    starts = [line["request"]["request_id"] for line in served.log_lines("request_start")]
+    ends = [
+        line["request"]["request_id"]
+        for line in served.log_lines()
+        if line["event"] in ("request_done", "request_error")
+    ]
+    assert len(starts) == 4
+    assert sorted(starts) == sorted(ends)
+    reasons = [line["result"]["finish_reason"] for line in served.log_lines("request_done")]
+    assert reasons == ["stop", "stop_string", "cancelled"]
+    assert SECRET not in served.log_path.read_text()
+    assert SECRET not in repr(printed)
+
+
+async def test_a_finished_request_prints_one_readable_line(serve: Serve) -> None:
+    with capture_logs() as printed:
+        async with serve(say([[70, 71]])) as served:
+            await served.chat()
+    (line,) = [line for line in printed if line["event"] == "request_done"]
+    assert line["output"] == 3
+    assert line["tok_s"] == 4.0
+    assert line["copies"] == "0/0 in 0 rounds"
+    assert line["reason"] == "stop"
+    assert line["ttft_s"] >= 0
+
+
+async def test_a_full_disk_does_not_fail_requests_and_is_said_once(serve: Serve) -> None:
+    with capture_logs() as printed:
+        async with serve(say([]), request_log_jsonl=Path("/dev/full")) as served:
+            for _ in range(3):
+                assert (await served.chat())[0] == 200
+    assert [line["event"] for line in printed].count("request_log_failed") == 1
+
+
+def test_a_log_that_cannot_be_opened_stops_the_start(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="--request-log-jsonl"):
+        RequestLog(tmp_path, {})
+
+
+def test_lines_are_flushed_one_by_one(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    log = RequestLog(path, {})
+    request: dict[str, Any] = {"request_id": "r", "client": "line\nbreak \x1b[31m"}
+    log.request_start(request)
+    assert len(path.read_text().splitlines()) == 1
+    timings: dict[str, float | None] = {"ttft": None}
+    log.request_done(request, "cancelled", make_stats(5, 0), 0, timings)
+    assert len(path.read_text().splitlines()) == 2
+    log.close()
+
+
+@pytest.mark.parametrize(
+    "argv", [["--api-key", KEY, "--port", "1"], [f"--api-key={KEY}", "--port", "1"]]
+)
+def test_the_key_is_cut_from_the_logged_command_line(argv: list[str]) -> None:
+    shown = redact(argv)
+    assert KEY not in " ".join(shown)
+    assert shown[-2:] == ["--port", "1"]
+
+
+async def test_a_request_in_flight_has_its_start_line(serve: Serve) -> None:
+    async with serve(hang) as served:
+        task = asyncio.create_task(served.chat())
+        line = await served.wait_for_log("request_start")
+        assert line["request"]["prompt_tokens"] == 21
+        task.cancel()
