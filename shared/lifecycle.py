@@ -39,11 +39,12 @@ def die_with_parent() -> None:
 def announce(endpoints: Endpoints, service: ServiceName, facts: dict[str, str]) -> None:
     """Tells the supervisor, if there is one, that this service serves."""
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context.instance()
-    socket = sockets.connect(context, zmq.PUSH, endpoints.supervisor)
+    socket = sockets.connect(context, zmq.PUSH, endpoints.supervisor, queue_early=True)
     socket.setsockopt(zmq.LINGER, SUPERVISOR_LINGER_MS)
-    socket.setsockopt(zmq.IMMEDIATE, 0)  # queue the one message until the connection stands
     codec: Codec[Ready] = Codec(Ready)
-    socket.send_multipart(codec.encode(Ready(service=service, pid=os.getpid(), facts=facts)))
+    socket.send_multipart(
+        codec.encode(Ready(service=service, pid=os.getpid(), facts=facts)), zmq.NOBLOCK
+    )
     socket.close()
 
 

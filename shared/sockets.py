@@ -30,10 +30,13 @@ def bind(context: Any, kind: int, endpoint: str) -> Any:
     return socket
 
 
-def connect(context: Any, kind: int, endpoint: str) -> Any:
-    """A connecting socket; ZeroMQ (re)connects by itself whenever the peer appears."""
+def connect(context: Any, kind: int, endpoint: str, *, queue_early: bool = False) -> Any:
+    """A connecting socket; ZeroMQ (re)connects by itself whenever the peer appears.
+
+    `queue_early` lets messages wait for a first connection; it must be chosen before connecting.
+    """
     socket = _open(context, kind)
-    socket.setsockopt(zmq.IMMEDIATE, 1)
+    socket.setsockopt(zmq.IMMEDIATE, 0 if queue_early else 1)
     socket.setsockopt(zmq.RECONNECT_IVL, 50)  # ms
     socket.setsockopt(zmq.RECONNECT_IVL_MAX, 500)  # ms
     socket.connect(endpoint)
