@@ -20,6 +20,8 @@ from services.engine.checkpoint.fetch import default_folder
 
 WIDTHS = {"off": 0, "15": 15, "63": 63}
 PROSE = "Explain in detail how a steam engine works and why it changed the world."
+# Sampled: greedy, the demo model soon repeats itself, and copies would speed that up.
+PROSE_SAMPLING = {"temperature": 1.0, "seed": 7}
 
 
 @dataclass(frozen=True)
@@ -69,20 +71,40 @@ def measure(servers: dict[str, BenchServer], *, repeats: int, quick: bool) -> li
             text, line = server.ask(copy, max_tokens=output)
             check_copy(text, source, name)
             runs[name]["copy"].append(line)
-            runs[name]["prose"].append(server.ask(prose, max_tokens=output // 2)[1])
+            runs[name]["prose"].append(
+                server.ask(prose, max_tokens=output // 2, **PROSE_SAMPLING)[1]
+            )
             runs[name]["prefill"].append(server.ask(prefill, max_tokens=1)[1])
     condition = f"{output} output tokens, {repeats} repeats, bf16, one request"
     tokens = f"{prompt_tokens(runs['off']['prefill'])} prompt tokens, {repeats} repeats"
     speed = {name: median(runs[name]["copy"], decode_speed) for name in servers}
+    progress(spreads(runs))
     return [
         Bar("copy_tokens_per_pass_15", tokens_per_pass(runs["15"]["copy"]), 5, True, condition),
         Bar("copy_tokens_per_pass_63", tokens_per_pass(runs["63"]["copy"]), 12, True, condition),
         Bar("copy_speed_15_vs_off", speed["15"] / speed["off"], 3, True, condition),
         Bar("copy_speed_63_vs_off", speed["63"] / speed["off"], 3, True, condition),
-        Bar("prose_pass_15_vs_off", ratio(runs, "prose", pass_time), 1.03, False, condition),
+        Bar("prose_token_time_15_vs_off", ratio(runs, "prose", token_time), 1.03, False, condition),
         Bar("ttft_15_vs_off", ratio(runs, "prefill", first_token), 1.02, False, tokens),
         Bar("host_share_of_round", median(runs["15"]["prose"], host_share), 0.1, False, condition),
     ]
+
+
+def spreads(runs: dict[str, dict[str, list[dict[str, Any]]]]) -> str:
+    """Medians with the lowest and highest repeat, for judging the ratios."""
+    lines = []
+    for name, kinds in runs.items():
+        for kind, unit, value in (
+            ("copy", "tok/s", decode_speed),
+            ("prose", "tok/s", decode_speed),
+            ("prefill", "s to first token", first_token),
+        ):
+            taken = sorted(value(line) for line in kinds[kind])
+            middle = statistics.median(taken)
+            lines.append(
+                f"copies {name:3} {kind:8} {middle:9.2f} ({taken[0]:.2f} to {taken[-1]:.2f}) {unit}"
+            )
+    return "\n".join(lines)
 
 
 def file_copy(source: str) -> list[dict[str, str]]:
@@ -126,7 +148,7 @@ def decode_speed(line: dict[str, Any]) -> float:
     return (int(line["result"]["completion_tokens"]) - 1) / float(seconds)
 
 
-def pass_time(line: dict[str, Any]) -> float:
+def token_time(line: dict[str, Any]) -> float:
     return 1.0 / decode_speed(line)
 
 

@@ -34,7 +34,7 @@ POLL_S = 0.1
 BACK_OFF_S = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 STEADY_S = 30.0  # a service that ran this long starts again without back-off
 BAD_CONFIG_STATUS = 2  # how lifecycle.run reports a ConfigError
-TERMINATE_GRACE_S = 15.0
+TERMINATE_GRACE_S = 10.0  # behind the gateway's own drain time
 
 
 def serve_config() -> type:
@@ -75,7 +75,14 @@ class Child:
 class Supervisor:
     """Starts the children, watches them, restarts those that die, stops them together."""
 
-    def __init__(self, channels: endpoints.Endpoints, argvs: dict[ServiceName, list[str]]) -> None:
+    def __init__(
+        self,
+        channels: endpoints.Endpoints,
+        argvs: dict[ServiceName, list[str]],
+        *,
+        drain_s: float,
+    ) -> None:
+        self._grace_s = drain_s + TERMINATE_GRACE_S
         self._log = structlog.get_logger(service="launch")
         self._stopping = False
         self._endpoint = channels.supervisor
@@ -147,7 +154,7 @@ class Supervisor:
             if child.process.poll() is None:
                 child.process.terminate()
                 try:
-                    child.process.wait(TERMINATE_GRACE_S)
+                    child.process.wait(self._grace_s)
                 except subprocess.TimeoutExpired:
                     self._log.error("service_killed", killed=child.service)
                     child.process.kill()
@@ -198,7 +205,7 @@ def serve(argv: Sequence[str]) -> None:
     folder: Path = made or config.sockets
     try:
         channels = endpoints.in_directory(folder)
-        supervisor = Supervisor(channels, child_argvs(config, folder))
+        supervisor = Supervisor(channels, child_argvs(config, folder), drain_s=config.drain_s)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, supervisor.stop)
 

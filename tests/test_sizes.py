@@ -10,7 +10,6 @@ FUNCTION_LINES = 60
 POSITIONAL = 6  # self and five
 # "path" or "path::function" -> why it may be larger
 EXCEPTIONS = {
-    "services/engine/loop.py": "the request's whole life in one place, terminal messages included",
     "services/engine/process.py::main": "the start-up order, read top to bottom",
 }
 

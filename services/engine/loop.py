@@ -1,7 +1,6 @@
 """The engine's turn: receive, plan, propose, launch, verify, commit, send."""
 
 import time
-from collections.abc import Mapping
 from typing import assert_never
 
 import numpy as np
@@ -146,8 +145,8 @@ class Engine:
         vocabulary = self._runner.vocab_size
         if int(generate.prompt_ids.min()) < 0 or int(generate.prompt_ids.max()) >= vocabulary:
             return "server_error", f"a prompt token is outside the vocabulary of {vocabulary}"
-        if len(self._table.waiting) >= self._limits.max_waiting + self._limits.max_concurrency:
-            return "rate_limit_exceeded", "too many requests are waiting"
+        if len(self._table) >= self._limits.max_waiting + self._limits.max_concurrency:
+            return "rate_limit_exceeded", "too many requests are open"
         return None
 
     # -- propose, verify, commit -----------------------------------------------------------------
@@ -265,10 +264,6 @@ class Engine:
         for request in list(self._table):
             self._end(request, "cancelled")
         self._post.flush()
-
-    def ledgers(self) -> Mapping[str, Ledger]:
-        """For tests: the committed tokens of every open request."""
-        return {r.request_id: r.ledger for r in self._table}
 
     def check(self) -> None:
         self._table.check()

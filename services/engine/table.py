@@ -23,8 +23,8 @@ class RequestTable:
     def running(self) -> tuple[Request, ...]:
         return tuple(self._running.values())
 
-    def __bool__(self) -> bool:
-        return bool(self._waiting or self._running)
+    def __len__(self) -> int:
+        return len(self._waiting) + len(self._running)
 
     def __contains__(self, request_id: str) -> bool:
         return request_id in self._waiting or request_id in self._running

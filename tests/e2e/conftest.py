@@ -92,6 +92,21 @@ def start(folder: Path, model: Path, *flags: str) -> Server:
     return server
 
 
+@pytest.fixture
+def launch(tmp_path: Path) -> Iterator[Callable[..., Server]]:
+    """Starts servers that are stopped at the test's end, however it ends."""
+    started: list[Server] = []
+
+    def run(model: Path, *flags: str) -> Server:
+        started.append(start(tmp_path, model, *flags))
+        return started[-1]
+
+    yield run
+    for server in started:
+        if server.process.poll() is None:
+            server.stop()
+
+
 @pytest.fixture(scope="module")
 def server(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """Random weights: for protocol and faults. Its two rows decode fast and never stop early."""

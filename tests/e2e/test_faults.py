@@ -3,16 +3,19 @@
 import json
 import subprocess
 import sys
+import tempfile
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx2 as httpx
 import pytest
 
-from tests.e2e.conftest import Server, start, wait_for
+from tests.e2e.conftest import Server, wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
+Launch = Callable[..., Server]
 LONG = {
     "messages": [{"role": "user", "content": "Hello"}],
     "max_tokens": 100_000,
@@ -21,9 +24,9 @@ LONG = {
 
 
 def test_killing_the_engine_fails_open_streams_within_two_seconds_and_it_recovers(
-    tiny_model: Path, tmp_path: Path
+    tiny_model: Path, launch: Launch
 ) -> None:
-    server = start(tmp_path, tiny_model, "--ngram-draft-tokens=15")
+    server = launch(tiny_model, "--ngram-draft-tokens=15")
     seen: list[str] = []
     with httpx.stream("POST", f"{server.url}/chat/completions", json=LONG, timeout=30) as response:
         lines = response.iter_lines()
@@ -44,9 +47,9 @@ def test_killing_the_engine_fails_open_streams_within_two_seconds_and_it_recover
 
 
 def test_killing_the_indexer_changes_nothing_that_a_client_sees(
-    tiny_model: Path, tmp_path: Path
+    tiny_model: Path, launch: Launch
 ) -> None:
-    server = start(tmp_path, tiny_model, "--ngram-draft-tokens=15")
+    server = launch(tiny_model, "--ngram-draft-tokens=15")
     before = server.post({**LONG, "stream": False, "max_tokens": 50}).json()
     old = server.child("indexer")
     server.kill("indexer")
@@ -65,9 +68,9 @@ def _other_child(server: Server, service: str, old: int) -> bool:
 
 
 def test_killing_the_gateway_frees_its_requests_and_it_comes_back(
-    tiny_model: Path, tmp_path: Path
+    tiny_model: Path, launch: Launch
 ) -> None:
-    server = start(tmp_path, tiny_model)
+    server = launch(tiny_model)
 
     def ask() -> None:
         try:
@@ -87,10 +90,10 @@ def test_killing_the_gateway_frees_its_requests_and_it_comes_back(
 
 
 def test_sigterm_ends_open_streams_and_leaves_no_process_or_socket(
-    tiny_model: Path, tmp_path: Path
+    tiny_model: Path, launch: Launch
 ) -> None:
-    sockets = Path(f"/tmp/ninfer-test-{tmp_path.name[-40:]}-{time.time_ns()}")
-    server = start(tmp_path, tiny_model, f"--sockets={sockets}", "--drain-s=1")
+    sockets = Path(tempfile.mkdtemp(prefix="ninfer-test-"))
+    server = launch(tiny_model, f"--sockets={sockets}", "--drain-s=1")
     children = [server.child(name) for name in ("gateway", "engine", "indexer")]
     with httpx.stream("POST", f"{server.url}/chat/completions", json=LONG, timeout=60) as response:
         next(response.iter_lines())
@@ -124,8 +127,8 @@ def test_a_bad_option_stops_the_start_with_one_sentence(
     assert "Traceback" not in ended.stderr
 
 
-def test_a_port_in_use_is_named(tiny_model: Path, tmp_path: Path) -> None:
-    server = start(tmp_path, tiny_model)
+def test_a_port_in_use_is_named(tiny_model: Path, launch: Launch) -> None:
+    server = launch(tiny_model)
     argv = [sys.executable, "-m", "services.launch", f"--model={tiny_model}"]
     ended = subprocess.run(
         [*argv, f"--port={server.port}"], capture_output=True, text=True, timeout=60, check=False

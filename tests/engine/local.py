@@ -76,7 +76,7 @@ class LocalEngine:
         kv = KvCache(
             model.config, slots=slots, max_context=context, dtype=torch.float32, device=device
         )
-        self._runner = Runner(model, kv, device)
+        self.runner = Runner(model, kv, device)
         self._slots = slots
         self._context = context
 
@@ -95,7 +95,7 @@ class LocalEngine:
                 min_match=4, neural_width=0, boundary_ids=self.tokenizer.special_ids
             )
         post = LocalPost()
-        engine = Engine(self._runner, DraftRouter(copies), post, limits, self._context)  # type: ignore[arg-type]
+        engine = Engine(self.runner, DraftRouter(copies), post, limits, self._context)  # type: ignore[arg-type]
         return engine, post, PlanLimits(chunk, width, self._context)
 
     def run(
@@ -138,6 +138,7 @@ def generate(
     temperature: float = 0.0,
     seed: int = 11,
     stop_ids: tuple[int, ...] = (),
+    queue_deadline_s: float = 600.0,
 ) -> Generate:
     return Generate(
         request_id=request_id,
@@ -146,7 +147,7 @@ def generate(
         stop_ids=stop_ids,
         sampling=Sampling(temperature=temperature, top_p=1.0, top_k=0, min_p=0.0, seed=seed),
         expect_index=False,
-        queue_deadline_s=600.0,
+        queue_deadline_s=queue_deadline_s,
     )
 
 

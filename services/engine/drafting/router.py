@@ -4,7 +4,7 @@ A neural drafter will stand beside the copies here, with the same three calls: p
 observe what a round committed, release when the request ends.
 """
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 
 import structlog
 
@@ -24,6 +24,7 @@ class DraftRouter:
     def __init__(self, copies: CopyDrafter | None) -> None:
         self._copies = copies
         self._early: OrderedDict[str, IndexReady] = OrderedDict()
+        self._ended: deque[str] = deque(maxlen=EARLY_INDEXES)
         self._log = structlog.get_logger(service="engine")
 
     def begin(self, request_id: str, *, expect_index: bool) -> None:
@@ -44,6 +45,8 @@ class DraftRouter:
         except ValueError as exc:
             self._log.warning("bad_index", request_id=index.request_id, error=str(exc))
             return
+        if index.request_id in self._ended:  # it took longer than its request
+            return
         self._early[index.request_id] = index
         while len(self._early) > EARLY_INDEXES:
             self._early.popitem(last=False)
@@ -58,5 +61,7 @@ class DraftRouter:
             self._copies.observe(request_id, ledger)
 
     def release(self, request_id: str) -> None:
+        self._early.pop(request_id, None)
+        self._ended.append(request_id)
         if self._copies is not None:
             self._copies.release(request_id)

@@ -1,0 +1,88 @@
+import numpy as np
+
+from services.engine.drafting.copy import CopyDrafter
+from services.engine.drafting.router import DraftRouter
+from services.engine.ledger import Ledger
+from services.engine.tally import Tally
+from shared.matching.segment import SegmentIndex
+from shared.messages import IndexedSource, IndexReady
+
+TEXT = np.arange(100, 160, dtype=np.int32)
+
+
+def index_of(request_id: str, tokens: np.ndarray = TEXT) -> IndexReady:
+    built = SegmentIndex.build(tokens)
+    source = IndexedSource(kind="derived", tokens=built.tokens, order=built.order)
+    return IndexReady(request_id=request_id, sources=(source,), build_s=0.0)
+
+
+def make_router(width_neural: int = 0) -> DraftRouter:
+    return DraftRouter(CopyDrafter(min_match=4, neural_width=width_neural, boundary_ids=()))
+
+
+def ledger() -> Ledger:
+    """A prompt that shares nothing with TEXT, then output that repeats six of its tokens."""
+    made = Ledger(np.arange(10, dtype=np.int32), 100)
+    made.append(TEXT[:6].tolist())
+    return made
+
+
+def proposed(router: DraftRouter, tally: Tally | None = None) -> tuple[int, ...]:
+    draft = router.propose("r", ledger(), 15, tally or Tally(0.0, 15))
+    return draft.token_ids if draft else ()
+
+
+def test_a_copy_continues_the_longest_match() -> None:
+    router = make_router()
+    router.begin("r", expect_index=True)
+    router.add_index(index_of("r"))
+    assert proposed(router) == tuple(range(106, 121))
+
+
+def test_an_index_that_overtakes_its_request_is_kept_for_it() -> None:
+    router = make_router()
+    router.add_index(index_of("r"))
+    router.begin("r", expect_index=True)
+    assert proposed(router)
+
+
+def test_an_index_later_than_its_request_is_not_kept() -> None:
+    router = make_router()
+    router.begin("r", expect_index=True)
+    router.release("r")
+    router.add_index(index_of("r"))
+    router.begin("r", expect_index=True)
+    assert proposed(router) == ()
+
+
+def test_rounds_without_the_awaited_index_are_counted() -> None:
+    router = make_router()
+    router.begin("r", expect_index=True)
+    tally = Tally(0.0, 15)
+    assert proposed(router, tally) == ()
+    assert tally.index_wait_rounds == 1
+
+
+def test_a_malformed_index_costs_only_the_copies() -> None:
+    router = make_router()
+    router.begin("r", expect_index=True)
+    bad = IndexedSource(kind="prompt", tokens=TEXT, order=np.array([1000], dtype=np.int32))
+    router.add_index(IndexReady(request_id="r", sources=(bad,), build_s=0.0))
+    assert proposed(router) == ()
+
+
+def test_a_short_tail_gives_way_to_the_neural_width_and_is_counted() -> None:
+    router = make_router(width_neural=5)
+    router.begin("r", expect_index=True)
+    router.add_index(index_of("r", TEXT[:12]))
+    tally = Tally(0.0, 15)
+    assert proposed(router, tally) == ()
+    assert tally.handoffs == 1
+
+
+def test_without_copies_nothing_is_proposed() -> None:
+    router = DraftRouter(None)
+    router.begin("r", expect_index=False)
+    router.add_index(index_of("r"))
+    assert proposed(router) == ()
+    router.release("r")
