@@ -1,6 +1,7 @@
 """The indexer's process: one task receives, one builds in a worker thread and sends."""
 
 import asyncio
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import assert_never
@@ -19,6 +20,9 @@ from shared.wire import Codec, WireError
 
 # More requests than a gateway admits by default; at 4 bytes a token the waiting prompts stay small.
 BACKLOG_BUILDS = 64
+# The socket finds an engine that has just started within half a second (see shared/sockets.py).
+ENGINE_WAIT_S = 2.0
+RETRY_S = 0.02
 KNOWN_TAGS = frozenset({BuildIndex.__name__, DropIndex.__name__})
 
 
@@ -29,7 +33,7 @@ class _Claim(msgspec.Struct):
 
 
 class Indexer:
-    """Receives `GatewayToIndexer`, sends `IndexReady`; never waits for either side."""
+    """Receives `GatewayToIndexer`, sends `IndexReady`. Nobody ever waits for it."""
 
     def __init__(
         self, channels: Endpoints, builder: Builder, *, backlog_builds: int = BACKLOG_BUILDS
@@ -111,8 +115,8 @@ class Indexer:
         while True:
             build = await self._backlog.next()
             ready = await loop.run_in_executor(self._worker, self._attempt, build)
-            if ready is not None and not build.cancelled.is_set():
-                self._send(ready)
+            if ready is not None:
+                await self._deliver(ready, build)
 
     def _attempt(self, build: Build) -> IndexReady | None:
         """In the worker thread."""
@@ -122,12 +126,19 @@ class Indexer:
             self._log.exception("build_failed", request_id=build.message.request_id)
             return None
 
-    def _send(self, ready: IndexReady) -> None:
-        try:
-            self._outbox.send_multipart(self._sent.encode(ready), zmq.NOBLOCK, copy=False)
-        except zmq.Again:
-            self._log.warning(
-                "index_dropped", request_id=ready.request_id, reason="engine_absent_or_full"
-            )
+    async def _deliver(self, ready: IndexReady, build: Build) -> None:
+        """Gives up when the request has ended or no engine took the index in time."""
+        give_up_s = time.monotonic() + ENGINE_WAIT_S
+        while not build.cancelled.is_set():
+            try:
+                self._outbox.send_multipart(self._sent.encode(ready), zmq.NOBLOCK, copy=False)
+            except zmq.Again:
+                if time.monotonic() > give_up_s:
+                    self._log.warning(
+                        "index_dropped", request_id=ready.request_id, reason="engine_absent_or_full"
+                    )
+                    return
+                await asyncio.sleep(RETRY_S)
+                continue
+            self._log.debug("index_sent", request_id=ready.request_id, build_s=ready.build_s)
             return
-        self._log.debug("index_sent", request_id=ready.request_id, build_s=ready.build_s)

@@ -236,3 +236,15 @@ async def waiting(indexer: Indexer, *request_ids: str) -> None:
             return
         await asyncio.sleep(0.01)
     raise AssertionError(f"waiting: {indexer.waiting}")
+
+
+async def test_an_index_waits_a_moment_for_an_engine_that_is_starting(
+    gateway_alone: Peers, channels: Endpoints
+) -> None:
+    await gateway_alone.send(build("early"))
+    await asyncio.sleep(0.3)  # built by now, and without an engine to take it
+    context = zmq.asyncio.Context()
+    engine = sockets.bind(context, zmq.PULL, channels.indexes)
+    frames = await asyncio.wait_for(engine.recv_multipart(), 10)
+    assert Codec(IndexReady).decode(frames).request_id == "early"
+    context.destroy(linger=0)
