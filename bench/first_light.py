@@ -20,6 +20,7 @@ from services.engine.checkpoint.fetch import default_folder
 
 WIDTHS = {"off": 0, "15": 15, "63": 63}
 PROSE = "Explain in detail how a steam engine works and why it changed the world."
+PREFILL_TURNS = 4  # prompts a repeat
 # Sampled: greedy, the demo model soon repeats itself, and copies would speed that up.
 PROSE_SAMPLING = {"temperature": 1.0, "seed": 7}
 
@@ -74,9 +75,14 @@ def measure(servers: dict[str, BenchServer], *, repeats: int, quick: bool) -> li
             runs[name]["prose"].append(
                 server.ask(prose, max_tokens=output // 2, **PROSE_SAMPLING)[1]
             )
-            runs[name]["prefill"].append(server.ask(prefill, max_tokens=1)[1])
+        # prompts differ by some per cent from one time to the next, so they are asked more often
+        for turn in range(1 if quick else PREFILL_TURNS):
+            pair = ("off", "15") if turn % 2 else ("15", "off")
+            for name in pair:
+                runs[name]["prefill"].append(servers[name].ask(prefill, max_tokens=1)[1])
     condition = f"{output} output tokens, {repeats} repeats, bf16, one request"
-    tokens = f"{prompt_tokens(runs['off']['prefill'])} prompt tokens, {repeats} repeats"
+    asked = len(runs["off"]["prefill"])
+    tokens = f"{prompt_tokens(runs['off']['prefill'])} prompt tokens, {asked} repeats"
     speed = {name: median(runs[name]["copy"], decode_speed) for name in servers}
     progress(spreads(runs))
     return [
@@ -99,6 +105,8 @@ def spreads(runs: dict[str, dict[str, list[dict[str, Any]]]]) -> str:
             ("prose", "tok/s", decode_speed),
             ("prefill", "s to first token", first_token),
         ):
+            if not kinds[kind]:
+                continue
             taken = sorted(value(line) for line in kinds[kind])
             middle = statistics.median(taken)
             lines.append(
