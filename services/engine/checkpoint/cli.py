@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +21,8 @@ from shared.errors import CheckpointError
 
 def main(argv: list[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
+    # ending by a signal runs the clean-up too, so that no half-written folder stays
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         match arguments.command:
             case "fetch":

@@ -170,6 +170,13 @@ def test_weight_bytes_count_each_weight_once(tiny_model: Path) -> None:
     assert fp32.weight_bytes == 4 * fp32.parameters == 2 * bf16.weight_bytes
 
 
+def test_bf16_logits_are_exact_products_of_the_final_hidden_state(tiny_model: Path) -> None:
+    model = load(tiny_model, torch.bfloat16)
+    found = run(model, make_kv(model), (0, 0, random_ids(40, model.config.vocab_size)))
+    exact = found.hidden.double() @ model_head(tiny_model).bfloat16().double().T
+    assert relative_error(found.logits, exact) < 1e-6
+
+
 def model_head(folder: Path) -> torch.Tensor:
     """The tied head of the tiny model, fp32 [vocab, hidden]."""
     from_file = load_file(folder / "model.safetensors")
