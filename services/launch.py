@@ -17,7 +17,9 @@ import structlog
 import zmq
 
 from services.engine.config import EngineConfig
+from services.engine.models.config import parse_config
 from services.gateway.config import GatewayConfig
+from services.gateway.config import resolve as resolve_gateway
 from services.indexer.config import IndexerConfig
 from shared import endpoints, lifecycle, logs, options, sockets
 from shared.errors import ConfigError
@@ -81,7 +83,9 @@ class Supervisor:
         argvs: dict[ServiceName, list[str]],
         *,
         drain_s: float,
+        secrets: dict[str, str],
     ) -> None:
+        self._secrets = secrets  # by the environment, since others can read an argv
         self._grace_s = drain_s + TERMINATE_GRACE_S
         self._log = structlog.get_logger(service="launch")
         self._stopping = False
@@ -91,7 +95,8 @@ class Supervisor:
         self._inbox = sockets.bind(context, zmq.PULL, channels.supervisor)
         self._codec: Codec[Ready] = Codec(Ready)
         self.children = [
-            Child(service, argv, _start(argv), time.monotonic()) for service, argv in argvs.items()
+            Child(service, argv, _start(argv, secrets), time.monotonic())
+            for service, argv in argvs.items()
         ]
 
     def stop(self, *_: object) -> None:
@@ -133,7 +138,7 @@ class Supervisor:
         now_s = time.monotonic()
         if child.restart_at_s is not None:
             if now_s >= child.restart_at_s:
-                child.process, child.started_s = _start(child.argv), now_s
+                child.process, child.started_s = _start(child.argv, self._secrets), now_s
                 child.restart_at_s = None
             return None
         status = child.process.poll()
@@ -161,18 +166,19 @@ class Supervisor:
                     child.process.wait()
 
 
-def _start(argv: list[str]) -> subprocess.Popen[bytes]:
+def _start(argv: list[str], secrets: dict[str, str]) -> subprocess.Popen[bytes]:
     # Passive waiting must be set before torch loads: a spinning OpenMP thread starves the others.
-    environment = {"OMP_WAIT_POLICY": "PASSIVE", "KMP_BLOCKTIME": "0", **os.environ}
+    environment = {"OMP_WAIT_POLICY": "PASSIVE", "KMP_BLOCKTIME": "0", **os.environ, **secrets}
     # A group of its own: a Ctrl-C in the terminal reaches the launcher alone, which stops in order.
-    return subprocess.Popen(argv, env=environment, process_group=0)
+    bind_to_parent = lifecycle.dies_with(os.getpid())
+    return subprocess.Popen(argv, env=environment, process_group=0, preexec_fn=bind_to_parent)
 
 
 def child_argvs(config: Any, folder: Path) -> dict[ServiceName, list[str]]:
     argvs: dict[ServiceName, list[str]] = {}
     for service, kind in SERVICES.items():
         values = {
-            name: folder if name == "sockets" else getattr(config, name)
+            name: {"sockets": folder, "api_key": None}.get(name, getattr(config, name))
             for name in options.flags(kind)
         }
         argvs[service] = [
@@ -184,11 +190,16 @@ def child_argvs(config: Any, folder: Path) -> dict[ServiceName, list[str]]:
     return argvs
 
 
-def curl_line(config: Any) -> str:
-    key = ' -H "Authorization: Bearer $NINFER_API_KEY"' if config.api_key else ""
+def curl_line(config: GatewayConfig) -> str:
+    key = " -H 'Authorization: Bearer YOUR_KEY'" if config.api_key else ""
     body = '{"messages":[{"role":"user","content":"Name three fruits."}],"stream":true}'
-    url = f"http://{config.host}:{config.port}/v1/chat/completions"
+    url = f"{base_url(config)}/chat/completions"
     return f"curl -N {url} -H 'Content-Type: application/json'{key} -d '{body}'"
+
+
+def base_url(config: GatewayConfig) -> str:
+    host = f"[{config.host}]" if ":" in config.host else config.host
+    return f"http://{host}:{config.port}/v1"
 
 
 def serve(argv: Sequence[str]) -> None:
@@ -201,17 +212,22 @@ def serve(argv: Sequence[str]) -> None:
             f"--model {config.model} holds no config.json; `ninfer-model fetch smollm2-135m` "
             "prints the folder of the demo model"
         )
+    parse_config(config.model)  # says what is wrong with the folder before three processes do
+    gateway = resolve_gateway(options.select(GatewayConfig, config))
+    secrets = {"NINFER_API_KEY": gateway.api_key} if gateway.api_key else {}
     made = None if config.sockets else Path(tempfile.mkdtemp(prefix="ninfer-"))
     folder: Path = made or config.sockets
     try:
         channels = endpoints.in_directory(folder)
-        supervisor = Supervisor(channels, child_argvs(config, folder), drain_s=config.drain_s)
+        supervisor = Supervisor(
+            channels, child_argvs(config, folder), drain_s=config.drain_s, secrets=secrets
+        )
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, supervisor.stop)
 
         def on_ready() -> None:
-            log.info("ready", url=f"http://{config.host}:{config.port}/v1")
-            sys.stderr.write(f"\nTry it:\n  {curl_line(config)}\n\n")
+            log.info("ready", url=base_url(gateway))
+            sys.stderr.write(f"\nTry it:\n  {curl_line(gateway)}\n\n")
 
         status = supervisor.run(on_ready)
     finally:

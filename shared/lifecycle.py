@@ -30,10 +30,18 @@ def run(main: Callable[[list[str]], None]) -> None:
         raise SystemExit(130) from None
 
 
-def die_with_parent() -> None:
-    """Asks the kernel for SIGTERM when the launcher dies, so that no orphan is left (Linux)."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+def dies_with(parent_pid: int) -> Callable[[], None]:
+    """For a child between fork and exec: SIGTERM when its parent dies, however early (Linux)."""
+    if sys.platform != "linux":
+        return lambda: None
+    prctl = ctypes.CDLL(None).prctl
+
+    def bind_to_parent() -> None:
+        prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != parent_pid:  # it died before the call
+            os._exit(1)
+
+    return bind_to_parent
 
 
 def announce(endpoints: Endpoints, service: ServiceName, facts: dict[str, str]) -> None:

@@ -10,6 +10,8 @@ from typing import Any
 
 import structlog
 
+LEVELS = ("debug", "info", "warning", "error")
+
 
 def configure(service: str, *, level: str = "info") -> structlog.stdlib.BoundLogger:
     """Logs to stderr. Returns the service's logger, bound to its name."""

@@ -28,10 +28,10 @@ class Wire(msgspec.Struct, tag=True, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class Sampling(Wire, frozen=True, kw_only=True):
-    temperature: float  # 0 is greedy
+    temperature: float  # >= 0; 0 is greedy
     top_p: float  # (0, 1]
     top_k: int  # 0 keeps all
-    min_p: float  # [0, 1)
+    min_p: float  # [0, 1]
     seed: int  # uint64, what the draws depend on, always set
 
 

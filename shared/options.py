@@ -34,6 +34,10 @@ def parse(kind: type[Config], argv: Sequence[str], *, prog: str, about: str = ""
     parser = _Parser(prog=prog, description=about, allow_abbrev=False)
     for name, flag in flags(kind).items():
         parser.add_argument(flag, dest=name, **_argument(kind, name))
+    for argument in argv:  # argparse would first complain about what is missing
+        name = argument.partition("=")[0]
+        if name.startswith("--") and name not in (*flags(kind).values(), "--help"):
+            parser.error(f"unrecognized arguments: {argument}")
     return kind(**vars(parser.parse_args(list(argv))))
 
 

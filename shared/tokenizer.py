@@ -29,6 +29,8 @@ class Tokenizer:
         self.special_ids = frozenset(i for i, token in added.items() if token.special)
         self.special_texts = tuple(t.content for t in added.values() if t.special)
         self.stop_ids = stop_ids
+        # a token is at least as long in the vocabulary's spelling as its text is in characters
+        self.longest_token = max(map(len, parsing.get_vocab(with_added_tokens=True)), default=1)
         self.vocab_size: int = parsing.get_vocab_size(with_added_tokens=True)
 
     @classmethod
@@ -47,13 +49,11 @@ class Tokenizer:
 
     def encode_text(self, text: str) -> np.ndarray:
         """Special tokens that stand in `text` are plain text; nothing is added."""
-        encoded = self._plain.encode(text, add_special_tokens=False)
-        return np.array(encoded.ids, dtype=np.int32)
+        return _encode(self._plain, text)
 
     def encode_prompt(self, text: str) -> np.ndarray:
         """Special tokens in `text` become themselves: for a rendered template."""
-        encoded = self._parsing.encode(text, add_special_tokens=False)
-        return np.array(encoded.ids, dtype=np.int32)
+        return _encode(self._parsing, text)
 
     def special_id(self, text: str) -> int:
         found: int | None = self._parsing.token_to_id(text)
@@ -68,6 +68,12 @@ class Tokenizer:
         """Text without the special tokens."""
         text: str = self._parsing.decode([int(i) for i in ids], skip_special_tokens=True)
         return text
+
+
+def _encode(tokenizer: tokenizers.Tokenizer, text: str) -> np.ndarray:
+    """A batch of one, because only batches let other threads run meanwhile."""
+    (encoded,) = tokenizer.encode_batch_fast([text], add_special_tokens=False)
+    return np.array(encoded.ids, dtype=np.int32)
 
 
 def read_settings(path: Path) -> dict[str, Any]:

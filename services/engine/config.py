@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shared.errors import ConfigError
+from shared.logs import LEVELS
 from shared.messages import EngineLimits
 from shared.options import option
 
@@ -31,7 +32,7 @@ class EngineConfig:
         None, "widest copy, 0..63 tokens; 0 is off; default 15 with a drafter, else 0"
     )
     ngram_min_match: int = option(12, "shortest match that licenses a copy, 4..64 tokens")
-    log_level: str = option("info", "debug, info, warning or error")
+    log_level: str = option("info", "what is logged on stderr, from this level on", choices=LEVELS)
 
 
 def resolve(config: EngineConfig, *, model_id: str, model_context: int) -> tuple[EngineLimits, int]:

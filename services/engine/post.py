@@ -164,7 +164,7 @@ class Post:
                 raise
             if gateway in self._gateways:
                 self._gateways.discard(gateway)
-                self._log.warning("gateway_gone")
+                self._log.info("gateway_gone")
                 self._inbound.put(GatewayGone(gateway))
 
 

@@ -21,7 +21,6 @@ from shared.tokenizer import Tokenizer
 
 def main(argv: list[str]) -> None:
     config = options.parse(EngineConfig, argv, prog="services.engine", about=__doc__ or "")
-    lifecycle.die_with_parent()
     log = logs.configure("engine", level=config.log_level)
     device = resolve_device(config.device)
     dtype = parse_dtype(config.dtype)

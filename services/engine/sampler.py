@@ -16,6 +16,8 @@ from shared.messages import Sampling
 COLUMNS_AHEAD = 4
 # Enough candidates to hold any usual top_p mass; a full sort, the fallback, takes 3.7 ms a column.
 NUCLEUS_CANDIDATES = 1024
+# A lower temperature overflows fp32 long before it could change the draw.
+GREEDY_BELOW = 1e-5
 MASK64 = (1 << 64) - 1
 
 
@@ -24,10 +26,10 @@ def draws(logits: torch.Tensor, sampling: Sampling, first_position: int) -> Iter
 
     Args:
         logits: fp32 [columns, vocab].
-        sampling: temperature 0 is greedy; the seed is a uint64.
+        sampling: a temperature below 1e-5 is greedy; the seed is a uint64.
         first_position: absolute position (prompt and output) of the token that column 0 yields.
     """
-    if sampling.temperature == 0.0:
+    if sampling.temperature < GREEDY_BELOW:
         yield int(logits[0].argmax())  # the first draw alone: most rounds have one column
         if len(logits) > 1:
             yield from logits[1:].argmax(dim=-1).tolist()
@@ -89,4 +91,5 @@ def _nucleus_floor(probabilities: torch.Tensor, top_p: float) -> torch.Tensor:
         if candidates == vocab or bool((before[:, -1] + ranked[:, -1] >= top_p).all()):
             break
     inside = before < top_p
+    inside[:, 0] = True  # also where top_p vanishes in fp32
     return ranked.masked_fill(~inside, float("inf")).amin(dim=-1, keepdim=True)

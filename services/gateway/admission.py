@@ -11,15 +11,22 @@ class Admission:
     def __init__(self, link: EngineLink) -> None:
         self._link = link
         self.open = 0
+        self._closed = False
+
+    def close(self) -> None:
+        """No more requests: the server is shutting down."""
+        self._closed = True
 
     def enter(self) -> EngineReady:
         """The engine that serves now.
 
         Raises:
-            EngineDead: there is none.
+            EngineDead: there is none, or the server is shutting down.
             Overloaded: as many requests are open as it runs and queues.
         """
         engine = self._link.ready
+        if self._closed:
+            raise EngineDead("the server is shutting down")
         if engine is None:
             raise EngineDead("the engine is loading or restarting; try again")
         if self.open >= engine.limits.max_concurrency + engine.limits.max_waiting:

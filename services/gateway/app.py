@@ -1,5 +1,6 @@
 """The HTTP side: routing, errors, models and health."""
 
+import json
 import re
 import time
 import uuid
@@ -11,7 +12,7 @@ from aiohttp import web
 from services.gateway.chat import REQUEST_ID, ChatService
 from services.gateway.chat_reply import error_body
 from services.gateway.security import Guard
-from shared.errors import EngineFault, ModelNotFound, NinferError, NotFound
+from shared.errors import BadParameter, EngineFault, ModelNotFound, NinferError, NotFound
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -40,7 +41,9 @@ class App:
 
     def build(self) -> web.Application:
         application = web.Application(client_max_size=self._chat.config.max_body_mib << 20)
-        application.router.add_route("*", "/{tail:.*}", self._dispatch)
+        application.router.add_route(
+            "*", "/{tail:.*}", self._dispatch, expect_handler=self._answer_expectation
+        )
         application.on_response_prepare.append(self._add_headers)
         return application
 
@@ -53,6 +56,14 @@ class App:
         except Exception:  # noqa: BLE001 whatever went wrong, the client gets JSON
             self._log.exception("request_failed", request_id=http[REQUEST_ID])
             return _refusal(EngineFault("internal error"))
+
+    async def _answer_expectation(self, http: web.Request) -> None:
+        if http.headers.get("Expect", "").lower() == "100-continue":
+            if http.transport is not None:
+                http.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            return
+        body = error_body(BadParameter("only Expect: 100-continue is served"))
+        raise web.HTTPExpectationFailed(text=json.dumps(body), content_type="application/json")
 
     async def _route(self, http: web.Request) -> web.StreamResponse:
         path = normalise(http.path)
@@ -72,7 +83,8 @@ class App:
         return await handler(http)
 
     async def _add_headers(self, http: web.Request, response: web.StreamResponse) -> None:
-        response.headers["x-request-id"] = http[REQUEST_ID]
+        # absent where aiohttp refused before the handler
+        response.headers["x-request-id"] = http.get(REQUEST_ID) or uuid.uuid4().hex
         origin = self._guard.allowed_origin(http)
         if origin is not None:
             response.headers["Access-Control-Allow-Origin"] = origin

@@ -10,7 +10,7 @@ from services.gateway import chat_request
 from services.gateway.chat_body import ChatBody
 from shared.errors import ModelNotFound, PromptTooLong
 from shared.messages import BuildIndex, EngineReady, Generate, Sampling
-from shared.template import ChatTemplate
+from shared.template import ChatTemplate, Message
 from shared.tokenizer import Tokenizer
 
 
@@ -44,15 +44,12 @@ class ChatPlanner:
         sampling = chat_request.sampling_of(body, self.sampling)
         messages = chat_request.messages_of(body)
         tools = () if body.tool_choice == "none" else tuple(body.tools or ())
+        self._refuse_hopeless(messages, engine.model.max_context)
         # a long prompt takes a while, in which other streams must go on
         prompt_ids = await asyncio.to_thread(self.template.encode, messages, tools)
         room = engine.model.max_context - len(prompt_ids)
         if room < 1:
-            raise PromptTooLong(
-                f"This model's maximum context length is {engine.model.max_context} tokens, "
-                f"but the prompt has {len(prompt_ids)} tokens and needs room for an answer.",
-                param="messages",
-            )
+            raise _too_long(engine.model.max_context, f"{len(prompt_ids)} tokens")
         asked = body.max_completion_tokens or body.max_tokens
         limit = min(asked or self.default_max_tokens, room)
         index = BuildIndex(
@@ -87,3 +84,18 @@ class ChatPlanner:
                 },
             },
         )
+
+    def _refuse_hopeless(self, messages: list[Message], context: int) -> None:
+        """Refuses what cannot fit whatever its tokens are, before counting them costs seconds."""
+        characters = sum(len(message["content"]) for message in messages)
+        fewest = characters // self.tokenizer.longest_token
+        if fewest > context:
+            raise _too_long(context, f"at least {fewest} tokens")
+
+
+def _too_long(context: int, prompt: str) -> PromptTooLong:
+    return PromptTooLong(
+        f"This model's maximum context length is {context} tokens, "
+        f"but the prompt has {prompt} and needs room for an answer.",
+        param="messages",
+    )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from shared.errors import ConfigError
+from shared.logs import LEVELS
 from shared.options import option
 
 
@@ -32,7 +33,7 @@ class GatewayConfig:
     top_p: float | None = option(None, "sampling default; else the model's, else 1")
     top_k: int | None = option(None, "sampling default; else the model's, else 0 (all)")
     min_p: float | None = option(None, "sampling default; else 0")
-    log_level: str = option("info", "debug, info, warning or error")
+    log_level: str = option("info", "what is logged on stderr, from this level on", choices=LEVELS)
 
 
 def resolve(config: GatewayConfig) -> GatewayConfig:

@@ -99,6 +99,12 @@ class EngineLink:
             for descriptor in descriptors:
                 loop.remove_reader(descriptor)
 
+    def abandon_all(self, why: str) -> None:
+        """Cancels every open request and fails it here, at once."""
+        for request_id, queue in self._queues.items():
+            self.send_if_there(Cancel(request_id=request_id))
+            queue.put_nowait(EngineDead(why))
+
     def close(self) -> None:
         self._socket.disable_monitor()
         self._context.destroy(linger=200)

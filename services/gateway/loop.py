@@ -24,12 +24,12 @@ from shared.errors import ConfigError
 from shared.template import ChatTemplate
 from shared.tokenizer import Tokenizer
 
-CANCEL_GRACE_S = 1.0  # at the end, for the log lines of requests that were cancelled
+LAST_WORDS_S = 1.0  # at the end, for error events and log lines of requests that were cut
+POLL_S = 0.02
 
 
 def main(argv: list[str]) -> None:
     config = resolve(options.parse(GatewayConfig, argv, prog="services.gateway"))
-    lifecycle.die_with_parent()
     logs.configure("gateway", level=config.log_level)
     uvloop.run(serve(config))
 
@@ -57,7 +57,7 @@ class Gateway:
 
 @contextlib.asynccontextmanager
 async def running(config: GatewayConfig, channels: endpoints.Endpoints) -> AsyncIterator[Gateway]:
-    """Leaving it stops accepting, waits for open requests up to the drain time, then cancels."""
+    """Leaving it drains the open requests."""
     chat = build_chat(config, channels)
     runner = make_runner(App(chat).build(), config)
     await runner.setup()
@@ -65,9 +65,8 @@ async def running(config: GatewayConfig, channels: endpoints.Endpoints) -> Async
     try:
         yield Gateway(runner, link)
     finally:
+        await drain(chat, runner)
         await runner.cleanup()
-        if chat.abandoned:
-            await asyncio.wait(chat.abandoned, timeout=CANCEL_GRACE_S)
         link.cancel()
         try:
             with contextlib.suppress(asyncio.CancelledError):
@@ -76,6 +75,23 @@ async def running(config: GatewayConfig, channels: endpoints.Endpoints) -> Async
             chat.link.close()
             chat.indexer.close()
             chat.log.close()
+
+
+async def drain(chat: ChatService, runner: web.AppRunner) -> None:
+    """Stops accepting; open requests have the drain time to finish, then end with an error."""
+    for site in list(runner.sites):
+        await site.stop()
+    chat.admission.close()
+    await _until_none_open(chat, chat.config.drain_s)
+    chat.link.abandon_all("the server is shutting down")
+    await _until_none_open(chat, LAST_WORDS_S)
+
+
+async def _until_none_open(chat: ChatService, within_s: float) -> None:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(within_s):
+            while chat.admission.open:
+                await asyncio.sleep(POLL_S)
 
 
 async def listen(runner: web.AppRunner, config: GatewayConfig) -> None:
@@ -121,7 +137,7 @@ def make_runner(application: web.Application, config: GatewayConfig) -> web.AppR
         application,
         handler_cancellation=True,
         access_log=None,
-        shutdown_timeout=config.drain_s,
+        shutdown_timeout=LAST_WORDS_S,  # of what `drain` left
         keepalive_timeout=75.0,
         auto_decompress=False,  # compressed bodies are refused, so none may grow in memory
     )

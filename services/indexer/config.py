@@ -6,6 +6,7 @@ from pathlib import Path
 import msgspec
 
 from shared.errors import ConfigError
+from shared.logs import LEVELS
 from shared.options import option
 
 
@@ -14,7 +15,7 @@ class IndexerConfig:
     model: Path = option(help="folder of the checkpoint; only its tokenizer and config are read")
     sockets: Path = option(help="folder of the Unix sockets, mode 700")
     max_context: int = option(0, "tokens of derived sources per request; 0 is the model's context")
-    log_level: str = option("info", "debug, info, warning or error")
+    log_level: str = option("info", "what is logged on stderr, from this level on", choices=LEVELS)
 
 
 class _TextFacts(msgspec.Struct):

@@ -11,7 +11,6 @@ from shared.tokenizer import Tokenizer
 
 def main(argv: list[str]) -> None:
     config = options.parse(IndexerConfig, argv, prog="services.indexer")
-    lifecycle.die_with_parent()
     logs.configure("indexer", level=config.log_level)
     channels = endpoints.in_directory(config.sockets)
     context = resolve_context(config)

@@ -107,6 +107,7 @@ def test_sigterm_ends_open_streams_and_leaves_no_process_or_socket(
     ("flags", "words"),
     [
         (["--no-such-option"], "unrecognized arguments: --no-such-option"),
+        (["--log-level=loud"], "invalid choice: 'loud'"),
         (["--spec=mtp"], "has no such drafter"),
         (["--ngram-draft-tokens=64"], "use 0 to 63"),
         (["--ngram-min-match=3"], "use 4 to 64"),
@@ -136,3 +137,65 @@ def test_a_port_in_use_is_named(tiny_model: Path, launch: Launch) -> None:
     assert ended.returncode == 2
     assert f"port {server.port} is in use" in ended.stderr
     assert server.stop() == 0
+
+
+def test_what_is_open_when_the_drain_time_ends_gets_an_error_and_a_log_line(
+    tiny_model: Path, launch: Launch
+) -> None:
+    server = launch(tiny_model, "--drain-s=0.2", "--max-concurrency=1")
+    answers: list[httpx.Response] = []
+    waiting = threading.Thread(
+        target=lambda: answers.append(server.post({**LONG, "stream": False}))
+    )
+    with httpx.stream("POST", f"{server.url}/chat/completions", json=LONG, timeout=60) as response:
+        lines = response.iter_lines()
+        next(lines)
+        waiting.start()
+        wait_for(lambda: server.log.read_text().count("request_start") == 2)
+        assert server.stop() == 0
+        last = [line for line in lines if line][-1]
+    waiting.join()
+    assert json.loads(last.removeprefix("data: "))["error"]["message"] == (
+        "the server is shutting down"
+    )
+    assert answers[0].status_code == 503
+    events = [json.loads(line)["event"] for line in server.log.read_text().splitlines()]
+    assert events.count("request_error") == 2
+    assert b"service_killed" not in server.output.read_bytes()
+
+
+@pytest.mark.parametrize("delay_s", [0.05, 0.3, 1.0])
+def test_a_killed_launcher_leaves_no_orphan(tiny_model: Path, delay_s: float) -> None:
+    argv = [sys.executable, "-m", "services.launch", f"--model={tiny_model}", "--port=1"]
+    launcher = subprocess.Popen(argv, stderr=subprocess.DEVNULL)
+    time.sleep(delay_s)
+    children = _children(launcher.pid)
+    assert children or delay_s < 1.0
+    launcher.kill()
+    launcher.wait()
+    wait_for(lambda: not [pid for pid in children if _is_running(pid)], 10)
+
+
+def _children(parent: int) -> list[int]:
+    task = Path(f"/proc/{parent}/task/{parent}/children")
+    return [int(pid) for pid in task.read_text().split()]
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+def test_the_key_is_in_no_process_list_and_the_curl_line_asks_for_it(
+    tiny_model: Path, launch: Launch
+) -> None:
+    server = launch(tiny_model, "--api-key=sekret")
+    assert b"Bearer YOUR_KEY" in server.output.read_bytes()
+    argv = Path(f"/proc/{server.child('gateway')}/cmdline").read_bytes()
+    assert b"sekret" not in argv
+    assert httpx.get(f"{server.url}/models").status_code == 401
+    headers = {"x-api-key": "sekret"}
+    assert httpx.get(f"{server.url}/models", headers=headers).status_code == 200

@@ -199,3 +199,28 @@ def test_the_log_holds_no_text_and_one_end_for_each_start(server: Server) -> Non
     assert len(set(started)) == len(started)
     assert all(ended.count(request_id) == 1 for request_id in started)
     assert len(logged(server, "server_start")) == 1
+
+
+@pytest.mark.parametrize("change", [{"temperature": 1e-40}, {"temperature": 1, "top_p": 1e-50}])
+def test_extreme_sampling_is_answered(server: Server, change: dict[str, float]) -> None:
+    response = server.post({"messages": HELLO, "max_tokens": 3, **change})
+    assert response.status_code == 200
+    assert response.json()["usage"]["completion_tokens"] == 3
+
+
+def test_a_body_far_beyond_the_context_is_refused_while_others_are_served(server: Server) -> None:
+    huge = {"messages": [{"role": "user", "content": "lorem ipsum " * 2_000_000}]}
+    refused = server.post(huge)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (
+        400,
+        "context_length_exceeded",
+    )
+    assert "at least" in refused.json()["error"]["message"]
+
+
+def test_an_unknown_expectation_is_a_json_error(server: Server) -> None:
+    with socket.create_connection(("127.0.0.1", server.port)) as connection:
+        connection.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\nExpect: foo\r\n\r\n")
+        answer = connection.recv(4096)
+    assert answer.startswith(b"HTTP/1.1 417")
+    assert b"application/json" in answer

@@ -88,3 +88,18 @@ def test_uniform_numbers_fill_the_unit_interval() -> None:
     assert float(numbers.max()) < 1.0
     assert torch.histc(numbers, 10, 0.0, 1.0).min() > 300
     assert uniform(2**64 - 1, 2**31) != uniform(2**64 - 1, 2**31 + 1)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"temperature": 1e-40},
+        {"temperature": 1e-30},
+        {"temperature": 1e-6},
+        {"top_p": 1e-50},
+        {"min_p": 1.0},
+    ],
+)
+def test_extreme_settings_are_as_good_as_greedy(changes: dict[str, float]) -> None:
+    columns = logits(6)
+    assert list(draws(columns, sampling(**changes), 0)) == columns.argmax(-1).tolist()
