@@ -8,6 +8,7 @@ BENCHMARKS = {
     "first-light": "first_light",
     "matching": "matching",
     "model-pass": "model_pass",
+    "replay": "replay.command",
 }
 
 

@@ -1,0 +1,110 @@
+"""`python -m bench replay`: every copy drafter on real edits, without a model.
+
+The target's output is known, so each round costs only the drafter: it proposes, the longest equal
+prefix is accepted, the target adds one token. Tasks come from pairs of released versions of public
+Python packages, fetched when the benchmark runs.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from rich.progress import Progress
+
+from bench.replay.bars import judge
+from bench.replay.contenders import NEURAL_TOKENS, Contender, contenders
+from bench.replay.neural import CoinDrafter
+from bench.replay.ours import SourceBuilder
+from bench.replay.packages import MEASURE_PAIRS, PackagePair, descriptions, fetch
+from bench.replay.report import ALL, Line, line, plot, show, write_csv
+from bench.replay.round import Outcome, replay
+from bench.replay.tasks import KINDS, POOLED, Task, TaskMaker, duplicate_share
+from services.engine.checkpoint.fetch import default_folder
+from shared.template import ChatTemplate
+from shared.tokenizer import Tokenizer
+
+
+def main(argv: Sequence[str]) -> int:
+    options = _parse(argv)
+    tokenizer = Tokenizer.load(options.model)
+    template = ChatTemplate.load(options.model, tokenizer)
+    try:
+        pairs = [PackagePair.parse(text) for text in options.pairs or MEASURE_PAIRS]
+        edits = fetch(pairs)
+        maker = TaskMaker(tokenizer, template, edits, descriptions(pairs))
+        tasks = maker.make(4 if options.quick else options.tasks)
+    except (ValueError, RuntimeError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    if not options.json:
+        output = sum(len(task.output_ids) for task in tasks)
+        print(f"{len(edits)} edited files, {len(tasks)} tasks, {output:,} output tokens")
+    sources = SourceBuilder(tokenizer)
+    entries = contenders(sources, tokenizer.special_ids)
+    lines = run(entries, tasks, show_progress=not options.json)
+    bars = judge(lines)
+    if options.csv:
+        write_csv(lines, options.csv)
+    if options.plot:
+        plot(lines, options.plot)
+    if options.json:
+        for entry in lines:
+            print(json.dumps(asdict(entry)))
+    else:
+        show(lines)
+    for bar in bars:
+        if options.json:
+            print(json.dumps(asdict(bar)))
+        else:
+            verdict = "" if bar.holds else "  FALLS SHORT"
+            print(f"{bar.name:76}{bar.value:>9.3f}{bar.bar:>9.3f}{verdict}")
+    return 0 if all(bar.holds for bar in bars) else 1
+
+
+def run(entries: Sequence[Contender], tasks: Sequence[Task], *, show_progress: bool) -> list[Line]:
+    shares: dict[str, list[float]] = {}
+    for task in tasks:
+        shares.setdefault(task.kind, []).append(duplicate_share(task.output_ids))
+    shares[ALL] = [share for kind in POOLED for share in shares.get(kind, ())]
+    lines = []
+    with Progress(transient=True, disable=not show_progress) as progress:
+        bar = progress.add_task("", total=len(entries) * len(tasks))
+        for entry in entries:
+            progress.update(bar, description=entry.drafter.name)
+            outcomes: dict[str, Outcome] = {}
+            for task in tasks:
+                coin = CoinDrafter(NEURAL_TOKENS) if entry.neural else None
+                outcome = replay(task, entry.drafter, entry.width, coin)
+                for kind in (task.kind, ALL) if task.kind in POOLED else (task.kind,):
+                    outcomes.setdefault(kind, Outcome()).add(outcome)
+                progress.advance(bar)
+            lines += [
+                line(entry, kind, outcomes[kind], _mean(shares[kind]))
+                for kind in (*KINDS, ALL)
+                if kind in outcomes
+            ]
+    return lines
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _parse(argv: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench replay", description=__doc__)
+    parser.add_argument(
+        "--pairs",
+        nargs="+",
+        metavar="NAME:OLD:NEW",
+        help=f"package pairs (default: {' '.join(MEASURE_PAIRS)})",
+    )
+    parser.add_argument("--tasks", type=int, default=25, help="of each kind (default: 25)")
+    parser.add_argument("--model", type=Path, default=default_folder("smollm2-135m"))
+    parser.add_argument("--quick", action="store_true", help="four tasks of each kind")
+    parser.add_argument("--json", action="store_true", help="one object a line")
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="writes the rows as CSV too")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="writes a .svg or .png plot")
+    return parser.parse_args(argv)
