@@ -33,7 +33,7 @@ class OracleOverSources:
         self.name = self._oracle.name
 
     def begin(self, task: Task) -> None:
-        self._oracle.begin_with(task, self._sources.source_ids(task))
+        self._oracle.begin_with(task, self._sources.beside_prompt(task))
 
     def propose(self, ids: np.ndarray, room: int) -> Sequence[int]:
         return self._oracle.propose(ids, room)

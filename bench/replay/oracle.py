@@ -23,15 +23,15 @@ class HindsightOracle:
         self._positions: dict[int, np.ndarray] = {}
 
     def begin(self, task: Task) -> None:
-        self.begin_with(task, [task.prompt_ids])
+        self.begin_with(task, ())
 
     def begin_with(self, task: Task, sources: Sequence[np.ndarray]) -> None:
-        """`sources`: int32 arrays, boundaries as -1; the output is always one more."""
+        """`sources`: int32 arrays beside the prompt, boundaries as -1."""
         edge = np.array([BOUNDARY], np.int32)
         self._output = task.output_ids
         self._prompt_len = len(task.prompt_ids)
         parts = [part for source in sources for part in (source, edge)]
-        self._text = np.concatenate([*parts, task.output_ids])
+        self._text = np.concatenate([*parts, task.prompt_ids, task.output_ids])
         order = np.argsort(self._text, kind="stable")
         tokens, first = np.unique(self._text[order], return_index=True)
         groups = np.split(order, first[1:])

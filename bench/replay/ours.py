@@ -37,8 +37,8 @@ class SourceBuilder:
             self._built = (task.name, index)
         return self._built[1]
 
-    def source_ids(self, task: Task) -> list[np.ndarray]:
-        return [source.tokens for source in self.build(task).sources]
+    def beside_prompt(self, task: Task) -> list[np.ndarray]:
+        return [source.tokens for source in self.build(task).sources if source.kind != "prompt"]
 
 
 class FixedCopies:

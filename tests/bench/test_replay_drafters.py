@@ -46,13 +46,14 @@ def test_llama_simple_wants_twelve_tokens_before_and_behind() -> None:
     assert list(LlamaSimple().propose(eleven_match, 64)) == []
 
 
-def test_llama_mod_drops_a_draft_that_ends_before_48_tokens() -> None:
-    run = list(range(100, 200))
+@pytest.mark.parametrize(("known", "drafted"), [(31, 0), (32, 48), (60, 64)])
+def test_llama_mod_drops_a_draft_that_ends_before_48_tokens(known: int, drafted: int) -> None:
+    gram = list(range(100, 124))
+    prompt = [*gram, *range(200, 200 + known), *gram[:16]]
     mod = LlamaMod()
-    mod.begin(task(run, [1]))
-    assert list(mod.propose(ids(*run, *run[:24]), 64)) == run[24:88]
-    mod.begin(task(run, [1]))
-    assert list(mod.propose(ids(*run, *run[36:60]), 64)) == []  # 40 tokens follow in the prompt
+    mod.begin(task(prompt, [1]))
+    # too few new tokens to be learned, so the walk ends with the prompt
+    assert list(mod.propose(ids(*prompt, *gram[16:]), 64)) == prompt[24 : 24 + drafted]
 
 
 def test_suffix_decoding_follows_the_most_frequent_path() -> None:
@@ -88,12 +89,12 @@ def test_the_oracle_finds_what_a_slow_search_finds(prompt: list[int], output: li
     width = 6
     oracle = HindsightOracle(width)
     oracle.begin(task(prompt, output))
-    text = [*prompt, -1, *output]
+    text = [*prompt, *output]
     for done in range(1, len(output)):
         wanted = output[done : done + width]
         longest = max(
             next((i for i, t in enumerate(wanted) if text[start + i] != t), len(wanted))
-            for start in range(len(prompt) + 1 + done)
+            for start in range(len(prompt) + done)
         )
         got = oracle.propose(np.array([*prompt, *output[:done]], np.int32), width)
         assert list(got) == wanted[:longest]
