@@ -5,6 +5,7 @@ indexer -> engine, lifecycle. Arrays (`Tokens` and the index arrays) travel as f
 encoded header (see `shared/wire.py`); everything else is in the header.
 """
 
+import enum
 from typing import Literal
 
 import msgspec
@@ -18,6 +19,28 @@ FailureCode = Literal[
     "server_error", "context_length_exceeded", "rate_limit_exceeded", "deadline_passed"
 ]
 ServiceName = Literal["gateway", "engine", "indexer"]
+
+
+UnboundReason = Literal[
+    "busy",  # another request is bound to the session now
+    "unknown_parent",
+    "stale_generation",
+    "session_exists",  # a fork needs a new name
+    "parent_is_session",
+    "reset_with_parent",
+    "sessions_busy",  # there are 32, and all are bound
+    "no_room",
+    "not_attached",  # the archive has just started
+]
+
+
+class SpanKind(enum.IntEnum):
+    """What a retained text was, in rising priority: none is evicted for a lower one."""
+
+    REASONING = 0
+    TEXT = 1  # system, developer, user
+    GENERATED = 2
+    TOOL = 3
 
 
 class Wire(msgspec.Struct, tag=True, frozen=True, kw_only=True, forbid_unknown_fields=True):

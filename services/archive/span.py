@@ -1,0 +1,63 @@
+"""`Span`: an immutable stretch of tokens, named by its content."""
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+# A shorter span could never be matched by the smallest --ngram-min-match.
+SHORTEST_TOKENS = 4
+CHUNK_TOKENS = 16_384
+# A query of 64 tokens and a draft of 65 fit into it, so a chunk's edge costs no copy.
+OVERLAP_TOKENS = 256
+# What a span takes beside its tokens: the objects, its id, its place in the pool's table.
+# tests/archive/test_contents.py measures that the real cost is no higher.
+SPAN_OVERHEAD_BYTES = 416
+ID_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    span_id: bytes  # [ID_BYTES]
+    tokens: np.ndarray  # int32 [n], read-only, without boundaries
+
+    @classmethod
+    def of(cls, tokens: np.ndarray, span_id: bytes) -> "Span":
+        """Copies `tokens`, which usually are a view of a whole message."""
+        kept = np.array(tokens, dtype=np.int32)
+        kept.flags.writeable = False
+        return cls(span_id, kept)
+
+    @property
+    def nbytes(self) -> int:
+        return charge_of(len(self.tokens))
+
+
+def charge_of(count: int) -> int:
+    """Bytes that a span of `count` tokens is charged."""
+    return 4 * count + SPAN_OVERHEAD_BYTES
+
+
+def id_of(tokens: np.ndarray) -> bytes:
+    """The content's name. 128 bits of BLAKE2b: equal names mean equal tokens."""
+    return hashlib.blake2b(np.ascontiguousarray(tokens).data, digest_size=ID_BYTES).digest()
+
+
+def cut(tokens: np.ndarray) -> Iterator[np.ndarray]:
+    """The stretches of int32 `tokens` that are worth keeping, as views: between negative ids
+    (boundaries), at least SHORTEST_TOKENS long, in overlapping chunks."""
+    stops = np.flatnonzero(tokens < 0)
+    starts = np.concatenate(([0], stops + 1))
+    ends = np.append(stops, len(tokens))
+    for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+        if end - start >= SHORTEST_TOKENS:
+            yield from _chunks(tokens[start:end])
+
+
+def _chunks(tokens: np.ndarray) -> Iterator[np.ndarray]:
+    start = 0
+    while len(tokens) - start > CHUNK_TOKENS:
+        yield tokens[start : start + CHUNK_TOKENS]
+        start += CHUNK_TOKENS - OVERLAP_TOKENS
+    yield tokens[start:]
