@@ -13,7 +13,8 @@ import numpy as np
 
 Tokens = np.ndarray  # int32 [n]; arrives read-only
 
-SourceKind = Literal["prompt", "derived", "predicted", "output"]
+SourceKind = Literal["prompt", "tool", "derived", "predicted", "output", "session"]
+DraftKind = SourceKind | Literal["lookup", "neural"]
 FinishReason = Literal["stop", "length", "context", "cancelled"]
 FailureCode = Literal[
     "server_error", "context_length_exceeded", "rate_limit_exceeded", "deadline_passed"
@@ -84,9 +85,9 @@ class EngineLimits(Wire, frozen=True, kw_only=True):
 
 
 class SourceStats(Wire, frozen=True, kw_only=True):
-    """Copies that came from one kind of source, a subset of the request's totals."""
+    """Drafts that came from one kind of source, a subset of the request's totals."""
 
-    kind: SourceKind
+    kind: DraftKind
     rounds: int
     drafted_tokens: int
     accepted_tokens: int

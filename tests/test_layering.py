@@ -62,6 +62,13 @@ def test_the_planner_is_pure() -> None:
     assert offenders(planner, ("torch", "time", "zmq", "random")) == []
 
 
+def test_drafting_is_driven_without_torch() -> None:
+    nouns = ("ledger", "tally")
+    drafting = [*sources("services/engine/drafting")]
+    drafting += [ROOT / f"services/engine/{noun}.py" for noun in nouns]
+    assert offenders(drafting, ("torch", "zmq")) == []
+
+
 @pytest.mark.parametrize("service", SERVICES)
 def test_each_service_has_the_same_skeleton(service: str) -> None:
     names = {path.name for path in (ROOT / "services" / service).glob("*.py")}

@@ -180,7 +180,7 @@ class Engine:
         decoding = request.ledger.output_len > 0
         kept, stopped = request.commit(verdict.committed, verdict.accepted)
         accepted = min(verdict.accepted, len(kept))
-        self._drafters.observe(row.request_id, request.ledger)
+        self._drafters.observe(row.request_id, request.ledger, draft, accepted)
         now_s = time.monotonic()
         self._count(request, draft, accepted, decoding, result.forward_s, now_s - began_s)
         request.tally.last_token_s = now_s

@@ -6,8 +6,8 @@ import uuid
 
 from services.engine.config import EngineConfig, resolve
 from services.engine.device import parse_dtype, resolve_device, set_threads
-from services.engine.drafting.copy import CopyDrafter
 from services.engine.drafting.router import DraftRouter
+from services.engine.drafting.settings import DraftSettings
 from services.engine.kv import KvCache
 from services.engine.loop import Engine
 from services.engine.models.load import load_model
@@ -44,9 +44,10 @@ def main(argv: list[str]) -> None:
         device=str(device),
         threads=threads,
     )
-    copies = None
+    drafting = None
     if limits.ngram_draft_tokens:
-        copies = CopyDrafter(
+        drafting = DraftSettings(
+            policy="fixed",
             min_match=limits.ngram_min_match,
             neural_width=limits.draft_tokens,
             boundary_ids=tokenizer.special_ids,
@@ -65,7 +66,7 @@ def main(argv: list[str]) -> None:
     runner = Runner(model, kv, device)
     runner.rehearse()
     post = Post(channels, ready, idle)
-    engine = Engine(runner, DraftRouter(copies), post, limits, context)
+    engine = Engine(runner, DraftRouter(drafting), post, limits, context)
     shown = {
         "model": facts.model_id,
         "dtype": facts.dtype,

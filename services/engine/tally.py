@@ -1,15 +1,19 @@
 """Counts and clock readings of one request, for its log line."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from services.engine.drafting.draft import Draft
 from shared.messages import (
+    DraftKind,
     EngineLimits,
     EngineTimings,
-    SourceKind,
     SourceStats,
     SpeculativeStats,
 )
+
+# These stand in for the neural drafter's tokens; every other kind is a copy.
+NOT_COPIES = frozenset({"lookup", "neural"})
 
 
 @dataclass
@@ -17,6 +21,16 @@ class SourceTally:
     rounds: int = 0
     drafted: int = 0
     accepted: int = 0
+
+    @classmethod
+    def total(cls, parts: "Iterable[SourceTally]") -> "SourceTally":
+        """A bridge counts a round for the neural drafter and one for its copy."""
+        total = cls()
+        for part in parts:
+            total.rounds += part.rounds
+            total.drafted += part.drafted
+            total.accepted += part.accepted
+        return total
 
 
 @dataclass
@@ -34,7 +48,8 @@ class Tally:
     host_s: float = 0.0
     handoffs: int = 0
     index_wait_rounds: int = 0
-    sources: dict[SourceKind, SourceTally] = field(default_factory=dict)
+    rounds: int = 0  # decode passes that verified drafts
+    sources: dict[DraftKind, SourceTally] = field(default_factory=dict)
     accepted_per_position: list[int] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -46,29 +61,38 @@ class Tally:
         if draft is None:
             self.fallback_steps += 1
             return
-        source = self.sources.setdefault(draft.kind, SourceTally())
-        source.rounds += 1
-        source.drafted += len(draft.token_ids)
-        source.accepted += accepted
+        self.rounds += 1
+        neural = min(accepted, draft.neural)
+        if draft.neural:
+            self._count_source("neural", draft.neural, neural)
+        if draft.copied:
+            self._count_source(draft.kind, draft.copied, accepted - neural)
         for i_position in range(accepted):
             self.accepted_per_position[i_position] += 1
 
+    def _count_source(self, kind: DraftKind, drafted: int, accepted: int) -> None:
+        source = self.sources.setdefault(kind, SourceTally())
+        source.rounds += 1
+        source.drafted += drafted
+        source.accepted += accepted
+
     def speculative(self, limits: EngineLimits) -> SpeculativeStats:
-        rounds = sum(source.rounds for source in self.sources.values())
-        drafted = sum(source.drafted for source in self.sources.values())
-        accepted = sum(source.accepted for source in self.sources.values())
+        everything = SourceTally.total(self.sources.values())
+        copies = SourceTally.total(
+            source for kind, source in self.sources.items() if kind not in NOT_COPIES
+        )
         copying = limits.ngram_draft_tokens > 0
         return SpeculativeStats(
             backend=limits.spec if limits.spec != "off" else "ngram" if copying else "off",
             draft_window=self.draft_window,
-            rounds=rounds,
-            drafted_tokens=drafted,
-            accepted_tokens=accepted,
+            rounds=self.rounds,
+            drafted_tokens=everything.drafted,
+            accepted_tokens=everything.accepted,
             fallback_steps=self.fallback_steps,
             accepted_per_position=tuple(self.accepted_per_position),
-            ngram_rounds=rounds,
-            ngram_drafted_tokens=drafted,
-            ngram_accepted_tokens=accepted,
+            ngram_rounds=copies.rounds,
+            ngram_drafted_tokens=copies.drafted,
+            ngram_accepted_tokens=copies.accepted,
             ngram_handoffs=self.handoffs,
             ngram_index_wait_rounds=self.index_wait_rounds,
             sources=tuple(

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from services.engine.drafting.copy import CopyDrafter
 from services.engine.drafting.router import DraftRouter
+from services.engine.drafting.settings import DraftSettings
 from services.engine.kv import KvCache
 from services.engine.loop import Engine
 from services.engine.models.load import load_model
@@ -89,13 +89,13 @@ class LocalEngine:
             ngram_draft_tokens=width,
             ngram_min_match=4,
         )
-        copies = None
+        drafting = None
         if width:
-            copies = CopyDrafter(
-                min_match=4, neural_width=0, boundary_ids=self.tokenizer.special_ids
+            drafting = DraftSettings(
+                policy="fixed", min_match=4, boundary_ids=self.tokenizer.special_ids
             )
         post = LocalPost()
-        engine = Engine(self.runner, DraftRouter(copies), post, limits, self._context)  # type: ignore[arg-type]
+        engine = Engine(self.runner, DraftRouter(drafting), post, limits, self._context)  # type: ignore[arg-type]
         return engine, post, PlanLimits(chunk, width, self._context)
 
     def run(

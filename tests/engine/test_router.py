@@ -1,7 +1,7 @@
 import numpy as np
 
-from services.engine.drafting.copy import CopyDrafter
 from services.engine.drafting.router import DraftRouter
+from services.engine.drafting.settings import DraftSettings
 from services.engine.ledger import Ledger
 from services.engine.tally import Tally
 from shared.matching.segment import SegmentIndex
@@ -17,7 +17,7 @@ def index_of(request_id: str, tokens: np.ndarray = TEXT) -> IndexReady:
 
 
 def make_router(width_neural: int = 0) -> DraftRouter:
-    return DraftRouter(CopyDrafter(min_match=4, neural_width=width_neural, boundary_ids=()))
+    return DraftRouter(DraftSettings(policy="fixed", min_match=4, neural_width=width_neural))
 
 
 def ledger() -> Ledger:

@@ -2,10 +2,19 @@
 
 from dataclasses import dataclass
 
-from shared.messages import SourceKind
+from shared.messages import DraftKind
 
 
 @dataclass(frozen=True)
 class Draft:
+    """A *bridge* starts with tokens of the neural drafter and goes on with a copy."""
+
     token_ids: tuple[int, ...]  # at least one
-    kind: SourceKind  # where the copy came from
+    kind: DraftKind  # where the copy came from; `neural` if there is none
+    position: int = 0  # of the first copied token, in its source
+    match_length: int = 0  # tokens of the ledger that stand before it there
+    neural: int = 0  # how many leading tokens are the neural drafter's
+
+    @property
+    def copied(self) -> int:
+        return len(self.token_ids) - self.neural
