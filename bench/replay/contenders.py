@@ -6,10 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from bench.replay.oracle import HindsightOracle
-from bench.replay.ours import FixedCopies, SourceBuilder
+from bench.replay.ours import NinferDrafter, SourceBuilder
 from bench.replay.peers import Drafter, LlamaMod, LlamaSimple, PromptLookup, VllmNgram
 from bench.replay.suffix import ArcticSuffix, SuffixDecoding
 from bench.replay.tasks import Task
+from services.engine.drafting.settings import DraftSettings
 
 NEURAL_TOKENS = 3
 WIDTHS = (15, 63)
@@ -45,7 +46,8 @@ class OracleOverSources:
 def contenders(sources: SourceBuilder, special_ids: frozenset[int]) -> list[Contender]:
     entries = list(_peers())
     for width in WIDTHS:
-        fixed = FixedCopies(sources, special_ids, width, min_match=12)
+        settings = DraftSettings(policy="fixed", min_match=12, boundary_ids=special_ids)
+        fixed = NinferDrafter(sources, settings, width)
         entries.append(Contender(fixed, width, "ninfer"))
         entries.append(Contender(OracleOverSources(sources, width), width, "oracle"))
     entries += _stacked_peers()

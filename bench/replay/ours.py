@@ -5,8 +5,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from bench.replay.neural import CoinDrafter
 from bench.replay.tasks import Task
-from services.engine.drafting.copy import CopyDrafter
+from services.engine.drafting.cost import RoundCost
+from services.engine.drafting.draft import Draft
+from services.engine.drafting.router import DraftRouter
+from services.engine.drafting.settings import DraftSettings
 from services.engine.ledger import Ledger
 from services.engine.tally import Tally
 from services.indexer.builder import Builder
@@ -41,32 +45,55 @@ class SourceBuilder:
         return [source.tokens for source in self.build(task).sources if source.kind != "prompt"]
 
 
-class FixedCopies:
-    """`--ngram-policy fixed`: one minimum match, one width, the tail handoff."""
+class NinferDrafter:
+    """The engine's router on one request after another; `neural` competes inside it."""
 
     def __init__(
-        self, sources: SourceBuilder, special_ids: frozenset[int], width: int, min_match: int
+        self,
+        sources: SourceBuilder,
+        settings: DraftSettings,
+        width: int,
+        *,
+        column_cost: float = 0.007,
+        neural: CoinDrafter | None = None,
     ) -> None:
-        self.name = f"ninfer fixed {min_match}/{width}"
+        self.name = f"ninfer {settings.policy} {settings.min_match}/{width}"
         self._sources = sources
-        self._special_ids = special_ids
+        self._settings = settings
         self._width = width
-        self._min_match = min_match
+        self._column_cost = column_cost
+        self._neural = neural
 
     def begin(self, task: Task) -> None:
-        self._drafter = CopyDrafter(
-            min_match=self._min_match, neural_width=0, boundary_ids=self._special_ids
-        )
-        self._drafter.begin(REQUEST, expect_index=True)
-        self._drafter.add_index(self._sources.build(task))
+        neural = None
+        if self._neural is not None:
+            self._neural.begin(task)
+            neural = LedgerCoin(self._neural)
+        cost = RoundCost.linear(self._column_cost)
+        self._router = DraftRouter(self._settings, cost=cost, neural=neural)
+        self._router.begin(REQUEST, expect_index=True)
+        self._router.add_index(self._sources.build(task))
         self._ledger = Ledger(task.prompt_ids, len(task.output_ids))
+        self._ledger.append(task.output_ids[:1].tolist())
         self._tally = Tally(0.0, self._width)
+        self._draft: Draft | None = None
 
     def propose(self, ids: np.ndarray, room: int) -> Sequence[int]:
-        self._ledger.append(ids[len(self._ledger) :].tolist())
         room = min(room, self._width)
-        draft = self._drafter.propose(REQUEST, self._ledger, room, self._tally)
-        return draft.token_ids if draft else ()
+        self._draft = self._router.propose(REQUEST, self._ledger, room, self._tally)
+        return self._draft.token_ids if self._draft else ()
 
     def observe(self, ids: np.ndarray, drafted: int, accepted: int) -> None:
-        """The next proposal indexes what was committed."""
+        self._ledger.append(ids[len(self._ledger) :].tolist())
+        self._router.observe(REQUEST, self._ledger, self._draft, accepted)
+
+
+class LedgerCoin:
+    """The stand-in for a neural drafter behind the engine's interface."""
+
+    def __init__(self, coin: CoinDrafter) -> None:
+        self.width = coin.width
+        self._coin = coin
+
+    def propose(self, request_id: str, ledger: Ledger, budget: int) -> Sequence[int]:
+        return self._coin.propose(ledger.tokens, budget)

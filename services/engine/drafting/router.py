@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import structlog
 
+from services.engine.drafting.cost import RoundCost
 from services.engine.drafting.draft import Draft
 from services.engine.drafting.fixed import FixedPolicy
 from services.engine.drafting.neural import NeuralDrafter
@@ -21,15 +22,22 @@ from shared.messages import IndexReady, SourceKind
 
 # An index may overtake its request; one that never finds it is dropped when newer ones come.
 EARLY_INDEXES = 64
+# Of a large model on an accelerator; the engine measures its own.
+TYPICAL_COLUMN_COST = 0.007
 
 
 class DraftRouter:
     """`settings` is None when copy drafting is off."""
 
     def __init__(
-        self, settings: DraftSettings | None, *, neural: NeuralDrafter | None = None
+        self,
+        settings: DraftSettings | None,
+        *,
+        cost: RoundCost | None = None,
+        neural: NeuralDrafter | None = None,
     ) -> None:
         self._settings = settings
+        self._cost = cost or RoundCost.linear(TYPICAL_COLUMN_COST)
         self._neural = neural
         self._requests: dict[str, RequestSources] = {}
         self._early: OrderedDict[str, IndexReady] = OrderedDict()

@@ -86,3 +86,44 @@ def test_without_copies_nothing_is_proposed() -> None:
     router.add_index(index_of("r"))
     assert proposed(router) == ()
     router.release("r")
+
+
+class Counting:
+    """A neural drafter that counts upwards."""
+
+    width = 3
+
+    def propose(self, request_id: str, ledger: Ledger, budget: int) -> list[int]:
+        return list(range(budget))
+
+
+def test_sources_from_elsewhere_are_copied_from_too() -> None:
+    router = make_router()
+    router.begin("r", expect_index=False)
+    assert router.add_sources("r", [("session", SegmentIndex.build(TEXT))])
+    draft = router.propose("r", ledger(), 15, Tally(0.0, 15))
+    assert draft is not None
+    assert (draft.kind, draft.position, draft.match_length) == ("session", 6, 6)
+
+
+def test_the_requests_own_sources_win_ties() -> None:
+    router = make_router()
+    router.begin("r", expect_index=True)
+    router.add_index(index_of("r"))
+    router.add_sources("r", [("session", SegmentIndex.build(TEXT))])
+    draft = router.propose("r", ledger(), 15, Tally(0.0, 15))
+    assert draft is not None
+    assert draft.kind == "derived"
+
+
+def test_sources_for_a_request_that_ended_are_not_taken() -> None:
+    router = make_router()
+    assert not router.add_sources("r", [("session", SegmentIndex.build(TEXT))])
+
+
+def test_a_round_without_a_copy_verifies_the_neural_drafts() -> None:
+    router = DraftRouter(DraftSettings(policy="fixed", min_match=4), neural=Counting())
+    router.begin("r", expect_index=False)
+    draft = router.propose("r", ledger(), 2, Tally(0.0, 15))
+    assert draft is not None
+    assert (draft.kind, draft.token_ids, draft.copied) == ("neural", (0, 1), 0)

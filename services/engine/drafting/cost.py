@@ -1,0 +1,69 @@
+"""What a round costs by its columns, in units of a round with one column.
+
+It differs wildly by backend: on a CPU with matrix tiles 64 columns cost 1.3 times one, elsewhere
+8 times. So the curve is measured at warm-up and follows the rounds that were really run.
+"""
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+
+# A pass is slower by a moment's load, and by what the request's context adds: neither may move
+# the curve much at once. 0.05 forgets half of a change after 14 rounds of about that width.
+FOLLOW = 0.05
+MOST_MOVED = 2.0  # a single round counts at most this factor off the curve
+
+
+class RoundCost:
+    """Piecewise linear between `points`; the same slope goes on behind the last one."""
+
+    def __init__(self, points: Mapping[int, float], *, follows: bool) -> None:
+        """`points`: columns -> cost, for 1 and at least one more; any unit."""
+        self._columns = sorted(points)
+        self._costs = [points[columns] for columns in self._columns]
+        self._follows = follows
+        self._added: dict[tuple[int, int], list[float]] = {}
+        if self._columns[0] != 1 or len(points) < 2 or min(self._costs) <= 0:
+            raise ValueError("a cost curve needs one column, another width, and positive costs")
+
+    @classmethod
+    def linear(cls, per_column: float) -> "RoundCost":
+        """1 + `per_column` for each column but the first; does not follow measurements."""
+        return cls({1: 1.0, 65: 1.0 + 64 * per_column}, follows=False)
+
+    def of(self, columns: int) -> float:
+        """The cost of a pass of `columns` >= 1, in passes of one column."""
+        return self._at(columns) / self._costs[0]
+
+    def added(self, columns: int, most: int) -> Sequence[float]:
+        """[most + 1]: what 0, 1, ... `most` further columns add to a pass of `columns` >= 1."""
+        key = (columns, most)
+        known = self._added.get(key)
+        if known is None:
+            base = self._at(columns)
+            known = [
+                max(0.0, self._at(columns + more) - base) / self._costs[0]
+                for more in range(most + 1)
+            ]
+            self._added[key] = known
+        return known
+
+    def observe(self, columns: int, cost: float) -> None:
+        """A round of `columns` cost this much, in the unit of the points."""
+        if not self._follows or cost <= 0:
+            return
+        expected = self._at(columns)
+        moved = min(max(cost / expected, 1 / MOST_MOVED), MOST_MOVED) - 1
+        right = min(bisect_right(self._columns, columns), len(self._columns) - 1)
+        left = right - 1
+        span = self._columns[right] - self._columns[left]
+        share = min(max((columns - self._columns[left]) / span, 0.0), 1.0)
+        self._costs[left] *= 1 + FOLLOW * (1 - share) * moved
+        self._costs[right] *= 1 + FOLLOW * share * moved
+        self._added.clear()
+
+    def _at(self, columns: int) -> float:
+        right = min(bisect_right(self._columns, columns), len(self._columns) - 1)
+        left = max(right - 1, 0)
+        span = self._columns[right] - self._columns[left]
+        slope = (self._costs[right] - self._costs[left]) / span
+        return self._costs[left] + slope * (columns - self._columns[left])
