@@ -82,6 +82,7 @@ class EngineLimits(Wire, frozen=True, kw_only=True):
     draft_tokens: int  # the neural window, 0 without a drafter
     ngram_draft_tokens: int  # 0 is off
     ngram_min_match: int
+    host_cache_mib: int = 0  # memory for prefixes whose slot was overwritten, 0 is off
 
 
 class SourceStats(Wire, frozen=True, kw_only=True):
@@ -126,6 +127,7 @@ class GenerationStats(Wire, frozen=True, kw_only=True):
     output_tokens: int
     computed_prefill_tokens: int
     cached_tokens: int  # prompt tokens whose KV was reused
+    cached_from: str = "none"  # where it was: slot, running or host
     decode_passes: int
     timings: EngineTimings
     speculative: SpeculativeStats
@@ -146,6 +148,7 @@ class Generate(Wire, frozen=True, kw_only=True):
     sampling: Sampling
     expect_index: bool  # an IndexReady will follow from the indexer
     queue_deadline_s: float  # how long it may wait for a row, from receipt
+    cache_salt: str = ""  # prefixes are reused only between requests of one salt
 
 
 class Cancel(Wire, frozen=True, kw_only=True):

@@ -27,6 +27,10 @@ class EngineConfig:
     max_waiting: int = option(16, "requests that may wait for a row; more are answered with 429")
     max_context: int = option(0, "tokens of prompt and output together; 0 is the model's own limit")
     prefill_chunk: int = option(512, "prompt tokens computed in one pass, all requests together")
+    host_cache_mib: int = option(
+        1024,
+        "main memory for the KV of prefixes whose slot was taken over, 0 is off; committed as used",
+    )
     spec: str = option("off", "neural drafter", choices=("off", "mtp", "dflash", "dflash2"))
     ngram_draft_tokens: int | None = option(
         None, "widest copy, 0..63 tokens; 0 is off; default 15 with a drafter, else 0"
@@ -45,6 +49,7 @@ def resolve(config: EngineConfig, *, model_id: str, model_context: int) -> tuple
     _within("--max-waiting", config.max_waiting, 0, 10_000)
     _within("--prefill-chunk", config.prefill_chunk, 16, 65_536)
     _within("--ngram-min-match", config.ngram_min_match, 4, 64)
+    _within("--host-cache-mib", config.host_cache_mib, 0, 1 << 20)
     _within("--threads", config.threads, 0, 1024)
     if config.max_context:
         _within("--max-context", config.max_context, 16, model_context)
@@ -62,6 +67,7 @@ def resolve(config: EngineConfig, *, model_id: str, model_context: int) -> tuple
         draft_tokens=0,
         ngram_draft_tokens=width,
         ngram_min_match=config.ngram_min_match,
+        host_cache_mib=config.host_cache_mib,
     )
     return limits, config.max_context or model_context
 

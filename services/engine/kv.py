@@ -53,17 +53,24 @@ class KvCache:
         capacity = whole_units(max_context)
         size = (slots, shape.kv_heads, capacity, shape.head_dim)
         self.layers = tuple(
-            LayerKv(_zeros(size, dtype, device), _zeros(size, dtype, device))
+            LayerKv(zeros(size, dtype, device), zeros(size, dtype, device))
             for _ in range(shape.layers)
         )
         self.bytes_per_token = 2 * shape.layers * shape.kv_heads * shape.head_dim * dtype.itemsize
+
+    def copy(self, source: int, target: int, tokens: int) -> None:
+        """The first `tokens` positions of slot `source` into slot `target`."""
+        for layer in self.layers:
+            for part in layer:
+                part[target, :, :tokens] = part[source, :, :tokens]
 
 
 def whole_units(tokens: int) -> int:
     return -(-tokens // UNIT_TOKENS) * UNIT_TOKENS
 
 
-def _zeros(size: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+def zeros(size: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """Zeros whose memory is committed when it is first written (on a CPU)."""
     if device.type != "cpu":
         return torch.zeros(size, dtype=dtype, device=device)
     # numpy's zeros are the operating system's, uncommitted; torch's are written at once

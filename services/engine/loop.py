@@ -12,6 +12,7 @@ from services.engine.drafting.draft import Draft
 from services.engine.drafting.router import DraftRouter
 from services.engine.ledger import Ledger
 from services.engine.post import FromGateway, GatewayGone, Inbound, Post
+from services.engine.prefix import PrefixCache
 from services.engine.request import Request
 from services.engine.runner import ModelFault, Pass, Runner
 from services.engine.sampler import draws
@@ -41,14 +42,21 @@ class Engine:
     """Owns every request between `Generate` and its one terminal message."""
 
     def __init__(
-        self, runner: Runner, drafters: DraftRouter, post: Post, limits: EngineLimits, context: int
+        self,
+        runner: Runner,
+        drafters: DraftRouter,
+        post: Post,
+        limits: EngineLimits,
+        *,
+        context: int,
+        prefixes: PrefixCache,
     ) -> None:
         self._runner = runner
         self._drafters = drafters
         self._post = post
         self._limits = limits
         self._context = context
-        self._table = RequestTable(limits.max_concurrency)
+        self._table = RequestTable(prefixes)
         self._draft_window = max(limits.draft_tokens, limits.ngram_draft_tokens)
         self._faults = 0
         self._log = structlog.get_logger(service="engine")
@@ -222,8 +230,10 @@ class Engine:
         stats = GenerationStats(
             prompt_tokens=request.ledger.prompt_len,
             output_tokens=request.ledger.output_len,
-            computed_prefill_tokens=min(request.computed, request.ledger.prompt_len),
-            cached_tokens=0,
+            computed_prefill_tokens=min(request.computed, request.ledger.prompt_len)
+            - request.reused,
+            cached_tokens=request.reused,
+            cached_from=request.reused_from,
             decode_passes=tally.decode_passes,
             timings=tally.timings(time.monotonic()),
             speculative=tally.speculative(self._limits),

@@ -8,11 +8,13 @@ from services.engine.config import EngineConfig, resolve
 from services.engine.device import parse_dtype, resolve_device, set_threads
 from services.engine.drafting.router import DraftRouter
 from services.engine.drafting.settings import DraftSettings
+from services.engine.host_tier import HostTier
 from services.engine.kv import KvCache
 from services.engine.loop import Engine
 from services.engine.models.load import load_model
 from services.engine.planner import PlanLimits
 from services.engine.post import Post
+from services.engine.prefix import PrefixCache
 from services.engine.runner import Runner
 from shared import endpoints, lifecycle, logs, options
 from shared.messages import EngineReady, EngineStatus, ModelFacts
@@ -66,7 +68,10 @@ def main(argv: list[str]) -> None:
     runner = Runner(model, kv, device)
     runner.rehearse()
     post = Post(channels, ready, idle)
-    engine = Engine(runner, DraftRouter(drafting), post, limits, context)
+    host = HostTier(kv, limits.host_cache_mib << 20) if limits.host_cache_mib else None
+    prefixes = PrefixCache(kv, host)
+    router = DraftRouter(drafting)
+    engine = Engine(runner, router, post, limits, context=context, prefixes=prefixes)
     shown = {
         "model": facts.model_id,
         "dtype": facts.dtype,

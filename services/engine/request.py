@@ -20,6 +20,8 @@ class Request:
     tally: Tally
     computed: int = 0
     slot: int | None = None
+    reused: int = 0  # prompt tokens whose KV was there at admission
+    reused_from: str = "none"  # slot, running or host: where it was
 
     @property
     def request_id(self) -> str:

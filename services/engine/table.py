@@ -3,15 +3,15 @@
 from collections import OrderedDict
 from collections.abc import Iterator
 
+from services.engine.prefix import PrefixCache
 from services.engine.request import Request
-from services.engine.slots import SlotPool
 
 
 class RequestTable:
     """Owns the KV slots: a request holds one exactly while it runs."""
 
-    def __init__(self, slots: int) -> None:
-        self._slots = SlotPool(slots)
+    def __init__(self, prefixes: PrefixCache) -> None:
+        self._prefixes = prefixes
         self._waiting: OrderedDict[str, Request] = OrderedDict()
         self._running: OrderedDict[str, Request] = OrderedDict()
 
@@ -42,23 +42,21 @@ class RequestTable:
 
     def admit(self, now_s: float) -> None:
         """Gives free slots to those who wait longest."""
-        while self._waiting and self._slots.free:
+        while self._waiting and self._prefixes.has_room:
             request_id, request = self._waiting.popitem(last=False)
-            request.slot = self._slots.take(request_id)
+            self._prefixes.place(request, self._running.values())
             request.tally.started_s = now_s
             self._running[request_id] = request
 
     def remove(self, request: Request) -> None:
-        """Frees the request's KV, once."""
+        """Frees the request's slot, once; its KV stays there for whoever continues it."""
         if self._waiting.pop(request.request_id, None) is not None:
             return
         del self._running[request.request_id]
-        assert request.slot is not None
-        self._slots.give_back(request.slot, request.request_id)
-        request.slot = None
+        self._prefixes.give_back(request)
 
     def check(self) -> None:
         held = {r.request_id: r.slot for r in self._running.values() if r.slot is not None}
         assert len(held) == len(self._running), "a running request has no slot"
         assert all(r.slot is None for r in self._waiting.values()), "a waiting request has a slot"
-        self._slots.check(held)
+        self._prefixes.check(held)

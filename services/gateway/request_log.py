@@ -70,6 +70,7 @@ class RequestLog:
                 "completion_tokens": completion_tokens,
                 "computed_prefill_tokens": stats.computed_prefill_tokens,
                 "prefix_cache_hit_tokens": stats.cached_tokens,
+                "prefix_cache_source": stats.cached_from,
                 "decode_passes": stats.decode_passes,
             },
             timings_seconds={

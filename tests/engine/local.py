@@ -11,11 +11,14 @@ import torch
 
 from services.engine.drafting.router import DraftRouter
 from services.engine.drafting.settings import DraftSettings
+from services.engine.host_tier import HostTier
 from services.engine.kv import KvCache
 from services.engine.loop import Engine
 from services.engine.models.load import load_model
 from services.engine.planner import PlanLimits
 from services.engine.post import FromGateway, Inbound
+from services.engine.prefix import PrefixCache
+from services.engine.prefix_blocks import BLOCK_TOKENS
 from services.engine.runner import Runner
 from services.indexer.builder import Builder
 from shared.messages import (
@@ -76,11 +79,14 @@ class LocalEngine:
         kv = KvCache(
             model.config, slots=slots, max_context=context, dtype=torch.float32, device=device
         )
+        self.kv = kv
         self.runner = Runner(model, kv, device)
         self._slots = slots
         self._context = context
 
-    def engine(self, width: int, *, chunk: int = 512) -> tuple[Engine, LocalPost, PlanLimits]:
+    def engine(
+        self, width: int, *, chunk: int = 512, host_blocks: int = 0
+    ) -> tuple[Engine, LocalPost, PlanLimits]:
         limits = EngineLimits(
             max_concurrency=self._slots,
             max_waiting=16,
@@ -95,7 +101,15 @@ class LocalEngine:
                 policy="fixed", min_match=4, boundary_ids=self.tokenizer.special_ids
             )
         post = LocalPost()
-        engine = Engine(self.runner, DraftRouter(drafting), post, limits, self._context)  # type: ignore[arg-type]
+        host_bytes = host_blocks * BLOCK_TOKENS * self.kv.bytes_per_token
+        engine = Engine(
+            self.runner,
+            DraftRouter(drafting),
+            post,  # type: ignore[arg-type]
+            limits,
+            context=self._context,
+            prefixes=PrefixCache(self.kv, HostTier(self.kv, host_bytes) if host_blocks else None),
+        )
         return engine, post, PlanLimits(chunk, width, self._context)
 
     def run(

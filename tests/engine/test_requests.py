@@ -1,9 +1,14 @@
 """Ledger, slots, table and a request's commit."""
 
+from typing import NamedTuple
+
 import numpy as np
 import pytest
+import torch
 
+from services.engine.kv import KvCache
 from services.engine.ledger import Ledger
+from services.engine.prefix import PrefixCache
 from services.engine.request import Request
 from services.engine.slots import SlotPool
 from services.engine.table import RequestTable
@@ -67,23 +72,42 @@ def test_the_output_limit_cuts_a_round() -> None:
     assert (kept, stopped, request.remaining) == ((5, 6), False, 0)
 
 
-def test_slots_are_given_lowest_first_and_reused() -> None:
-    pool = SlotPool(2)
-    assert (pool.take("a"), pool.take("b"), pool.free) == (0, 1, 0)
-    pool.give_back(0, "a")
-    assert pool.take("c") == 0
-    pool.check({"c": 0, "b": 1})
+IDS = np.array([1, 2], np.int32)
+
+
+def test_unused_slots_come_first_then_the_least_recently_used() -> None:
+    pool = SlotPool(3)
+    for name in "ab":
+        pool.take(pool.free[0], name)
+    pool.give_back(1, "b", IDS, "")
+    pool.give_back(0, "a", IDS, "salt")
+    assert [slot.number for slot in pool.free] == [2, 1, 0]
+    pool.take(pool.free[1], "c")
+    pool.check({"c": 1})
 
 
 def test_giving_back_a_slot_that_another_holds_is_caught() -> None:
     pool = SlotPool(1)
-    pool.take("a")
+    pool.take(pool.free[0], "a")
     with pytest.raises(AssertionError):
-        pool.give_back(0, "b")
+        pool.give_back(0, "b", IDS, "")
+
+
+class Shape(NamedTuple):
+    layers: int = 1
+    kv_heads: int = 1
+    head_dim: int = 4
+
+
+def make_table(slots: int) -> RequestTable:
+    kv = KvCache(
+        Shape(), slots=slots, max_context=64, dtype=torch.float32, device=torch.device("cpu")
+    )
+    return RequestTable(PrefixCache(kv, None))
 
 
 def test_requests_run_in_order_of_arrival_when_slots_come_free() -> None:
-    table = RequestTable(2)
+    table = make_table(2)
     requests = [make_request(name) for name in "abcd"]
     for request in requests:
         table.add(request)
@@ -97,7 +121,7 @@ def test_requests_run_in_order_of_arrival_when_slots_come_free() -> None:
 
 
 def test_a_waiting_request_leaves_without_touching_slots() -> None:
-    table = RequestTable(1)
+    table = make_table(1)
     first, second = make_request("a"), make_request("b")
     table.add(first)
     table.add(second)
