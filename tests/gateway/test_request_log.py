@@ -64,6 +64,7 @@ async def test_a_done_line_has_every_group(serve: Serve) -> None:
         "completion_tokens": 12,
         "computed_prefill_tokens": 20,
         "prefix_cache_hit_tokens": 1,
+        "prefix_cache_source": "none",
         "decode_passes": 2,
     }
     timings = done["timings_seconds"]
