@@ -8,6 +8,7 @@
     │   ├── Forbidden           403 forbidden
     │   ├── ModelNotFound       404 model_not_found
     │   ├── NotFound            404 not_found
+    │   ├── MethodNotAllowed    405 method_not_allowed
     │   ├── BodyTooLarge        413 request_too_large
     │   ├── UnsupportedMedia    415 unsupported_media_type
     │   └── Overloaded          429 rate_limit_exceeded
@@ -66,6 +67,15 @@ class ModelNotFound(RequestError):
 class NotFound(RequestError):
     status = 404
     code = "not_found"
+
+
+class MethodNotAllowed(RequestError):
+    status = 405
+    code = "method_not_allowed"
+
+    def __init__(self, message: str, allowed: str) -> None:
+        super().__init__(message)
+        self.allowed = allowed  # the header Allow
 
 
 class BodyTooLarge(RequestError):

@@ -8,10 +8,11 @@ before rendering, and only what stands outside the marks is parsed for specials.
 import json
 import re
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jinja2
 import numpy as np
@@ -22,10 +23,28 @@ from shared.tokenizer import Tokenizer, read_settings, token_text
 
 Message = dict[str, Any]
 
+THINK = "<think>"
+
 MAX_TEMPLATE_CHARACTERS = 1 << 20  # the largest published ones are around 20,000
 # A template may not blow messages up without bound. A loop over tools repeats nothing today.
 MAX_GROWTH_CHARACTERS = 1 << 20
 MAX_GROWTH_FACTOR = 8
+
+
+@dataclass(frozen=True)
+class Abilities:
+    """What a template can show, found by reading and by trying it once."""
+
+    renders_tools: bool
+    thinks: bool  # it knows <think>
+    late_system: bool  # a system message that is not the first
+    needs_user: bool  # refuses a history without a user
+    raw_arguments: bool  # a call whose arguments are not an object
+
+
+class Prompt(NamedTuple):
+    ids: np.ndarray  # int32 [prompt_len]
+    opens_thinking: bool  # the output starts inside <think>
 
 
 class ChatTemplate:
@@ -43,7 +62,7 @@ class ChatTemplate:
         # matches nothing if there are no special tokens
         self._specials = "|".join(re.escape(text) for text in longest_first) or r"(?!)"
         self._special = re.compile(self._specials)
-        self.renders_tools = re.search(r"\btools\b", source) is not None
+        self.abilities = self._try_out(source)
 
     @classmethod
     def load(cls, model_dir: Path, tokenizer: Tokenizer) -> "ChatTemplate":
@@ -68,7 +87,16 @@ class ChatTemplate:
     def encode(
         self, messages: Sequence[Message], tools: Sequence[dict[str, Any]] = ()
     ) -> np.ndarray:
-        """int32 [prompt_len]. A trailing assistant message is continued, not closed.
+        """The ids of `prepare`."""
+        return self.prepare(messages, tools).ids
+
+    def prepare(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[dict[str, Any]] = (),
+        options: Mapping[str, Any] | None = None,
+    ) -> Prompt:
+        """A trailing assistant message is continued, not closed. `options` are template variables.
 
         Raises:
             BadParameter: the template refuses these messages; its own words are in the error.
@@ -88,13 +116,36 @@ class ChatTemplate:
         marked_tools = [_map_texts(tool, mark) for tool in tools]
         end_mark = f"\ue002{nonce}\ue002"
         room = MAX_GROWTH_CHARACTERS + MAX_GROWTH_FACTOR * given
-        rendered = self._render(marked_messages, marked_tools, end_mark, room)
+        variables = {"tools": marked_tools or None, **(options or {})}
+        rendered = self._render(marked_messages, variables, end_mark, room)
+        opens_thinking = rendered.rstrip().endswith(THINK)
         if not unsafe:
-            return self._tokenizer.encode_prompt(rendered)
-        return self._encode_marked(rendered, opening, closing)
+            return Prompt(self._tokenizer.encode_prompt(rendered), opens_thinking)
+        return Prompt(self._encode_marked(rendered, opening, closing), opens_thinking)
+
+    def _try_out(self, source: str) -> Abilities:
+        def takes(*messages: Message) -> bool:
+            try:
+                self._render(list(messages), {"tools": None}, "", MAX_GROWTH_CHARACTERS)
+            except BadParameter:
+                return False
+            return True
+
+        system: Message = {"role": "system", "content": "s"}
+        user: Message = {"role": "user", "content": "u"}
+        function = {"name": "f", "arguments": "a"}
+        call = {"id": "c", "type": "function", "function": function}
+        caller: Message = {"role": "assistant", "content": "", "tool_calls": [call]}
+        return Abilities(
+            renders_tools=re.search(r"\btools\b", source) is not None,
+            thinks=THINK in source,
+            late_system=takes(user, system, user),
+            needs_user=takes(system, user) and not takes(system),
+            raw_arguments=takes(user, caller, user),
+        )
 
     def _render(
-        self, messages: list[Message], tools: list[dict[str, Any]], end_mark: str, room: int
+        self, messages: list[Message], variables: Mapping[str, Any], end_mark: str, room: int
     ) -> str:
         """At most `room` characters, however a template loops."""
         last = messages[-1]
@@ -106,8 +157,8 @@ class ChatTemplate:
             pieces = []
             for piece in self._template.generate(
                 messages=messages,
-                tools=tools or None,
                 add_generation_prompt=not prefilled,
+                **variables,
                 **self._extra,
             ):
                 room -= len(piece)

@@ -6,7 +6,7 @@ from shared.messages import EngineReady
 
 
 class Admission:
-    """Counts requests from before their body is read until the engine's last word on them."""
+    """Counts requests from when their body is there until the engine's last word on them."""
 
     def __init__(self, link: EngineLink) -> None:
         self._link = link
@@ -17,8 +17,8 @@ class Admission:
         """No more requests: the server is shutting down."""
         self._closed = True
 
-    def enter(self) -> EngineReady:
-        """The engine that serves now.
+    def check(self) -> EngineReady:
+        """The engine that serves now, if it has room. Takes no place.
 
         Raises:
             EngineDead: there is none, or the server is shutting down.
@@ -31,6 +31,11 @@ class Admission:
             raise EngineDead("the engine is loading or restarting; try again")
         if self.open >= engine.limits.max_concurrency + engine.limits.max_waiting:
             raise Overloaded("too many requests are open; try again")
+        return engine
+
+    def enter(self) -> EngineReady:
+        """As `check`, and takes a place. Raises EngineDead, Overloaded."""
+        engine = self.check()
         self.open += 1
         return engine
 

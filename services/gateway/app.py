@@ -5,18 +5,30 @@ import re
 import time
 import uuid
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import structlog
 from aiohttp import web
 
-from services.gateway.chat import REQUEST_ID, ChatService
-from services.gateway.chat_reply import error_body
+from services.gateway.protocols.chat import Chat
+from services.gateway.protocols.openai_errors import error_body
+from services.gateway.protocols.protocol import ProtocolHandler
+from services.gateway.request_log import describe_error
 from services.gateway.security import Guard
-from shared.errors import BadParameter, EngineFault, ModelNotFound, NinferError, NotFound
+from services.gateway.service import CLIENT_CHARACTERS, REQUEST_ID, GenerationService
+from shared.errors import (
+    BadParameter,
+    EngineFault,
+    MethodNotAllowed,
+    ModelNotFound,
+    NinferError,
+    NotFound,
+)
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 RETRY_AFTER_S = "1"
+LOGGED_CHARACTERS = 100  # of a path or method that nobody serves
 PREFLIGHT_HEADERS = {
     "Access-Control-Allow-Methods": "GET, POST",
     "Access-Control-Allow-Headers": "authorization, content-type, x-api-key",
@@ -27,35 +39,38 @@ PREFLIGHT_HEADERS = {
 class App:
     """Routes by a normalised path, so that base URLs with, without or with doubled /v1 all work."""
 
-    def __init__(self, chat: ChatService) -> None:
-        self._chat = chat
-        self._model_id = chat.planner.model_id
-        self._guard = Guard(chat.config)
+    def __init__(self, service: GenerationService) -> None:
+        self._service = service
+        self._model_id = service.planner.model_id
+        self._guard = Guard(service.config)
         self._log = structlog.get_logger(service="gateway")
         self._started = int(time.time())
         self._routes: dict[str, dict[str, Handler]] = {
             "/health": {"GET": self._health},
             "/models": {"GET": self._models},
-            "/chat/completions": {"POST": chat.handle},
+            "/chat/completions": {"POST": self._generate(Chat())},
         }
 
     def build(self) -> web.Application:
-        application = web.Application(client_max_size=self._chat.config.max_body_mib << 20)
+        application = web.Application(client_max_size=self._service.config.max_body_mib << 20)
         application.router.add_route(
             "*", "/{tail:.*}", self._dispatch, expect_handler=self._answer_expectation
         )
         application.on_response_prepare.append(self._add_headers)
         return application
 
+    def _generate(self, protocol: ProtocolHandler) -> Handler:
+        return lambda http: self._service.handle(http, protocol)
+
     async def _dispatch(self, http: web.Request) -> web.StreamResponse:
         http[REQUEST_ID] = uuid.uuid4().hex
         try:
             return await self._route(http)
         except NinferError as error:
-            return _refusal(error)
+            return self._refusal(http, error)
         except Exception:  # noqa: BLE001 whatever went wrong, the client gets JSON
             self._log.exception("request_failed", request_id=http[REQUEST_ID])
-            return _refusal(EngineFault("internal error"))
+            return self._refusal(http, EngineFault("internal error"))
 
     async def _answer_expectation(self, http: web.Request) -> None:
         if http.headers.get("Expect", "").lower() == "100-continue":
@@ -66,21 +81,45 @@ class App:
         raise web.HTTPExpectationFailed(text=json.dumps(body), content_type="application/json")
 
     async def _route(self, http: web.Request) -> web.StreamResponse:
-        path = normalise(http.path)
-        self._guard.check_source(http)
-        if http.method == "OPTIONS" and self._guard.allowed_origin(http) is not None:
-            return web.Response(status=204, headers=PREFLIGHT_HEADERS)
-        self._guard.check_key(http, path)
+        try:
+            self._guard.check_source(http)
+            if http.method == "OPTIONS" and self._guard.allowed_origin(http) is not None:
+                return web.Response(status=204, headers=PREFLIGHT_HEADERS)
+            path = normalise(http.path)
+            self._guard.check_key(http, path)
+            handler = self._handler(http, path)
+        except NinferError as error:
+            self._service.log.request_error(self._describe(http), "guard", describe_error(error))
+            raise
+        return await handler(http)
+
+    def _handler(self, http: web.Request, path: str) -> Handler:
+        """Raises NotFound, MethodNotAllowed."""
         methods = {"GET": self._model} if path.startswith("/models/") else self._routes.get(path)
         if methods is None:
             raise NotFound(f"{http.path} is not served")
         handler = methods.get("GET" if http.method == "HEAD" else http.method)
         if handler is None:
             allowed = ", ".join(sorted(methods))
-            body = error_body(NotFound(f"{http.method} is not served here; use {allowed}"))
-            body["error"]["code"] = "method_not_allowed"
-            return web.json_response(body, status=405, headers={"Allow": allowed})
-        return await handler(http)
+            raise MethodNotAllowed(f"{http.method} is not served here; use {allowed}", allowed)
+        return handler
+
+    def _describe(self, http: web.Request) -> dict[str, Any]:
+        """For the log, of a call that reached no protocol."""
+        return {
+            "request_id": http[REQUEST_ID],
+            "protocol": None,
+            "client": http.headers.get("User-Agent", "")[:CLIENT_CHARACTERS],
+            "method": http.method[:LOGGED_CHARACTERS],
+            "path": http.path[:LOGGED_CHARACTERS],
+        }
+
+    def _refusal(self, http: web.Request, error: NinferError) -> web.Response:
+        headers = {"Retry-After": RETRY_AFTER_S} if error.status in (429, 503) else {}
+        if isinstance(error, MethodNotAllowed):
+            headers["Allow"] = error.allowed
+        body = error_body(error, http[REQUEST_ID])
+        return web.json_response(body, status=error.status, headers=headers)
 
     async def _add_headers(self, http: web.Request, response: web.StreamResponse) -> None:
         # absent where aiohttp refused before the handler
@@ -91,11 +130,11 @@ class App:
             response.headers["Vary"] = "Origin"
 
     async def _health(self, _: web.Request) -> web.StreamResponse:
-        link = self._chat.link
+        link = self._service.link
         services = {
             "gateway": "ok",
             "engine": "ok" if link.ready else "unavailable",
-            "indexer": "ok" if self._chat.indexer.is_there else "unavailable",
+            "indexer": "ok" if self._service.indexer.is_there else "unavailable",
         }
         if link.ready is None:
             body = {"status": "unavailable", "services": services}
@@ -125,7 +164,7 @@ class App:
             "created": self._started,
             "owned_by": "ninfer",
         }
-        if engine := self._chat.link.ready:
+        if engine := self._service.link.ready:
             context = engine.model.max_context
             card |= {"max_model_len": context, "context_length": context}
             card["meta"] = {
@@ -142,8 +181,3 @@ def normalise(path: str) -> str:
     path = re.sub(r"/{2,}", "/", path)
     path = re.sub(r"^(/v1)+(?=/|$)", "", path)
     return path.rstrip("/") or "/"
-
-
-def _refusal(error: NinferError) -> web.Response:
-    headers = {"Retry-After": RETRY_AFTER_S} if error.status in (429, 503) else {}
-    return web.json_response(error_body(error), status=error.status, headers=headers)

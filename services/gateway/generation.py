@@ -3,32 +3,53 @@
 import asyncio
 import time
 from dataclasses import dataclass, field
-from typing import Any, assert_never
+from typing import Any, Literal, assert_never
 
 import msgspec
 
 from services.gateway.engine_link import EngineLink, Reply
 from services.gateway.indexer_link import IndexerLink
-from services.gateway.output_text import OutputText
+from services.gateway.output.events import Event
+from services.gateway.output.output import Output
 from services.gateway.request_log import RequestLog, describe_error
 from shared.errors import EngineDead, NinferError, by_code
-from shared.messages import BuildIndex, Cancel, Failed, Finished, Generate, OutputTokens, Stop
+from shared.messages import (
+    BuildIndex,
+    Cancel,
+    Failed,
+    Finished,
+    Generate,
+    GenerationStats,
+    OutputTokens,
+    Stop,
+)
 
 CANCEL_WAIT_S = 5.0  # for the terminal message of a cancelled request, which only the log wants
 
-OPENAI_REASONS = {"stop": "stop", "length": "length", "context": "length"}
+EndReason = Literal["stop", "stop_string", "tool_calls", "length", "context"]
+
+
+@dataclass(frozen=True)
+class Result:
+    """How an output ended, for the protocols."""
+
+    reason: EndReason
+    stop: str | None  # the stop string, if one ended it
+    stats: GenerationStats
+    output_tokens: int
+    reasoning_tokens: int
 
 
 @dataclass
 class Generation:
-    """Gives the output's text; owns the request's registration until its terminal message."""
+    """Gives the output's events; owns the request's registration until its terminal message."""
 
     link: EngineLink
     indexer: IndexerLink
     log: RequestLog
     generate: Generate
     index: BuildIndex | None
-    output: OutputText
+    output: Output
     described: dict[str, Any]  # the log's request object
     began_s: float
     ended: bool = False
@@ -60,25 +81,32 @@ class Generation:
             self.indexer.build(self.index)
         self.log.request_start(self.described)
 
-    async def next_text(self, within_s: float) -> str | None:
-        """The next piece of text; "" at an end without more; None if the time passed without one.
+    async def next_events(self, within_s: float) -> list[Event] | None:
+        """The next events; none at an end without more; None if the time passed without one.
 
         Raises:
             ServiceError, RequestError: the engine failed the request or died.
         """
-        text = ""
+        events: list[Event] = []
         try:
             async with asyncio.timeout(within_s):
-                while not text and not self.ended:
-                    text = self._take(await self._queue.get())
+                while not events and not self.ended:
+                    events = self._take(await self._queue.get())
         except TimeoutError:
             return None
-        return text
+        return events
 
     @property
-    def finish_reason(self) -> str:
+    def result(self) -> Result:
+        """Only behind a normal end."""
         assert self.finished is not None
-        return "stop" if self.output.stopped else OPENAI_REASONS[self.finished.reason]
+        return Result(
+            reason=self._reason(self.finished),
+            stop=self.output.stop,
+            stats=self.finished.stats,
+            output_tokens=self.output.tokens,
+            reasoning_tokens=self.output.reasoning_tokens,
+        )
 
     async def abandon(self) -> None:
         """The client is gone: cancels, and logs what was done. Nothing to do after an end."""
@@ -98,7 +126,7 @@ class Generation:
         self._close()
         self._log_done(reply, "cancelled", reply.stats.output_tokens)
 
-    def _take(self, reply: Reply) -> str:
+    def _take(self, reply: Reply) -> list[Event]:
         match reply:
             case OutputTokens(token_ids=token_ids):
                 return self._take_tokens(token_ids.tolist())
@@ -111,25 +139,32 @@ class Generation:
             case _:
                 assert_never(reply)
 
-    def _take_tokens(self, token_ids: list[int]) -> str:
-        was_stopped = self.output.stopped
-        text = self.output.push(token_ids)
-        if self.output.stopped and not was_stopped:
+    def _take_tokens(self, token_ids: list[int]) -> list[Event]:
+        was_stopped = self.output.stop is not None
+        events = self.output.push(token_ids)
+        if self.output.stop is not None and not was_stopped:
             stop = Stop(request_id=self.generate.request_id, output_tokens=self.output.tokens)
             self.link.send_if_there(stop)  # if the engine is gone, its queue entry says so
-        return self._mark(text)
+        return self._mark(events)
 
-    def _finish(self, finished: Finished) -> str:
-        text = self.output.finish()
-        if finished.reason == "cancelled" and not self.output.stopped:
+    def _finish(self, finished: Finished) -> list[Event]:
+        was_stopped = self.output.stop is not None
+        events = self.output.finish()
+        if finished.reason == "cancelled" and not was_stopped:
             # nobody here asked for it: the engine is shutting down
             raise self._failed(EngineDead("the engine stopped; it restarts by itself, try again"))
         self.finished = finished
         self._close()
-        reason = "stop_string" if self.output.stopped else finished.reason
-        self._mark(text)
-        self._log_done(finished, reason, self.output.tokens)
-        return text
+        self._mark(events)
+        self._log_done(finished, self._reason(finished), self.output.tokens)
+        return events
+
+    def _reason(self, finished: Finished) -> EndReason:
+        if self.output.stop is not None:
+            return "stop_string"
+        if finished.reason in ("length", "context"):
+            return "length" if finished.reason == "length" else "context"
+        return "tool_calls" if self.output.calls and not self.output.has_cut_call else "stop"
 
     def _failed(self, error: NinferError) -> NinferError:
         self._close()
@@ -144,12 +179,20 @@ class Generation:
             "ttft": None if first is None else first - self.began_s,
             "total": now_s - self.began_s,
         }
-        self.log.request_done(self.described, reason, finished.stats, completion_tokens, timings)
+        self.log.request_done(
+            self.described,
+            reason,
+            finished.stats,
+            completion_tokens,
+            timings,
+            reasoning_tokens=self.output.reasoning_tokens,
+            tool_calls=self.output.calls,
+        )
 
-    def _mark(self, text: str) -> str:
-        if text and self._first_text_s is None:
+    def _mark(self, events: list[Event]) -> list[Event]:
+        if events and self._first_text_s is None:
             self._first_text_s = time.monotonic()
-        return text
+        return events
 
     def _close(self) -> None:
         self.ended = True

@@ -13,12 +13,13 @@ from aiohttp import web
 from services.gateway import sampling
 from services.gateway.admission import Admission
 from services.gateway.app import App
-from services.gateway.chat import ChatService
-from services.gateway.chat_plan import ChatPlanner
+from services.gateway.body_reader import BodyReader
 from services.gateway.config import GatewayConfig, resolve
 from services.gateway.engine_link import EngineLink
 from services.gateway.indexer_link import IndexerLink
+from services.gateway.planner import Planner
 from services.gateway.request_log import RequestLog, redact
+from services.gateway.service import GenerationService
 from shared import endpoints, lifecycle, logs, options
 from shared.errors import ConfigError
 from shared.template import ChatTemplate
@@ -58,39 +59,39 @@ class Gateway:
 @contextlib.asynccontextmanager
 async def running(config: GatewayConfig, channels: endpoints.Endpoints) -> AsyncIterator[Gateway]:
     """Leaving it drains the open requests."""
-    chat = build_chat(config, channels)
-    runner = make_runner(App(chat).build(), config)
+    service = build_service(config, channels)
+    runner = make_runner(App(service).build(), config)
     await runner.setup()
-    link = asyncio.create_task(chat.link.run())
+    link = asyncio.create_task(service.link.run())
     try:
         yield Gateway(runner, link)
     finally:
-        await drain(chat, runner)
+        await drain(service, runner)
         await runner.cleanup()
         link.cancel()
         try:
             with contextlib.suppress(asyncio.CancelledError):
                 await link
         finally:
-            chat.link.close()
-            chat.indexer.close()
-            chat.log.close()
+            service.link.close()
+            service.indexer.close()
+            service.log.close()
 
 
-async def drain(chat: ChatService, runner: web.AppRunner) -> None:
+async def drain(service: GenerationService, runner: web.AppRunner) -> None:
     """Stops accepting; open requests have the drain time to finish, then end with an error."""
     for site in list(runner.sites):
         await site.stop()
-    chat.admission.close()
-    await _until_none_open(chat, chat.config.drain_s)
-    chat.link.abandon_all("the server is shutting down")
-    await _until_none_open(chat, LAST_WORDS_S)
+    service.admission.close()
+    await _until_none_open(service, service.config.drain_s)
+    service.link.abandon_all("the server is shutting down")
+    await _until_none_open(service, LAST_WORDS_S)
 
 
-async def _until_none_open(chat: ChatService, within_s: float) -> None:
+async def _until_none_open(service: GenerationService, within_s: float) -> None:
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(within_s):
-            while chat.admission.open:
+            while service.admission.open:
                 await asyncio.sleep(POLL_S)
 
 
@@ -106,11 +107,11 @@ async def listen(runner: web.AppRunner, config: GatewayConfig) -> None:
         raise ConfigError(message) from exc
 
 
-def build_chat(config: GatewayConfig, channels: endpoints.Endpoints) -> ChatService:
+def build_service(config: GatewayConfig, channels: endpoints.Endpoints) -> GenerationService:
     """Raises ConfigError: the model folder or the log cannot be used."""
     assert config.model_id is not None
     tokenizer = Tokenizer.load(config.model)
-    planner = ChatPlanner(
+    planner = Planner(
         model_id=config.model_id,
         tokenizer=tokenizer,
         template=ChatTemplate.load(config.model, tokenizer),
@@ -120,7 +121,7 @@ def build_chat(config: GatewayConfig, channels: endpoints.Endpoints) -> ChatServ
     )
     log = RequestLog(config.request_log_jsonl, _describe(config, planner))
     link = EngineLink(channels.generate, log.server_start)
-    return ChatService(
+    return GenerationService(
         config=config,
         planner=planner,
         tokenizer=tokenizer,
@@ -128,6 +129,7 @@ def build_chat(config: GatewayConfig, channels: endpoints.Endpoints) -> ChatServ
         indexer=IndexerLink(channels.build),
         log=log,
         admission=Admission(link),
+        bodies=BodyReader(config.max_body_mib << 20, config.body_timeout_s),
     )
 
 
@@ -143,7 +145,7 @@ def make_runner(application: web.Application, config: GatewayConfig) -> web.AppR
     )
 
 
-def _describe(config: GatewayConfig, planner: ChatPlanner) -> dict[str, object]:
+def _describe(config: GatewayConfig, planner: Planner) -> dict[str, object]:
     """For the log's server_start."""
     defaults = planner.sampling
     return {

@@ -59,7 +59,9 @@ class RequestLog:
         stats: GenerationStats,
         completion_tokens: int,
         timings: dict[str, float | None],
+        **output: int,
     ) -> None:
+        """`output` counts what a protocol made of the output's text."""
         engine = stats.timings
         self._write(
             "request_done",
@@ -72,6 +74,7 @@ class RequestLog:
                 "prefix_cache_hit_tokens": stats.cached_tokens,
                 "prefix_cache_source": stats.cached_from,
                 "decode_passes": stats.decode_passes,
+                **output,
             },
             timings_seconds={
                 **timings,

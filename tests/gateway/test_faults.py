@@ -51,9 +51,7 @@ async def test_a_client_that_leaves_is_cancelled_at_once(
     assert isinstance(served.indexed[1], DropIndex)
 
 
-async def test_a_client_that_leaves_before_its_body_is_whole_frees_its_place(
-    serve: Serve,
-) -> None:
+async def test_a_client_whose_body_is_half_sent_holds_no_place(serve: Serve) -> None:
     async with serve(say([]), engine={"max_concurrency": 1, "max_waiting": 0}) as served:
         host, port = served.url.removeprefix("http://").split(":")
         _, writer = await asyncio.open_connection(host, int(port))
@@ -63,11 +61,10 @@ async def test_a_client_that_leaves_before_its_body_is_whole_frees_its_place(
         )
         await writer.drain()
         await asyncio.sleep(0.1)
-        assert (await served.chat())[0] == 429
-        writer.close()
-        line = (await served.wait_for_log("request_error", 2))["error"]
-        assert line["code"] == "client_disconnected"
         assert (await served.chat())[0] == 200
+        writer.close()
+        line = (await served.wait_for_log("request_error"))["error"]
+        assert line["code"] == "client_disconnected"
 
 
 async def test_requests_beyond_the_engines_room_get_429(serve: Serve) -> None:

@@ -66,6 +66,8 @@ async def test_a_done_line_has_every_group(serve: Serve) -> None:
         "prefix_cache_hit_tokens": 1,
         "prefix_cache_source": "none",
         "decode_passes": 2,
+        "reasoning_tokens": 0,
+        "tool_calls": 0,
     }
     timings = done["timings_seconds"]
     assert set(timings) >= {"prepare", "queue", "prefill", "ttft", "decode", "total"}
@@ -88,6 +90,24 @@ async def test_a_refused_request_has_one_error_line(serve: Serve) -> None:
     assert second["error"]["param"] == "temperature"
     assert not served.log_lines("request_start")
     assert SECRET not in served.log_path.read_text()
+
+
+async def test_a_call_that_the_guard_refuses_has_an_error_line(serve: Serve) -> None:
+    async with serve(say([]), api_key=KEY) as served:
+        key = {"Authorization": f"Bearer {KEY}"}
+        for path, headers in (
+            ("/v1/models", {}),
+            ("/health", {"Host": "evil.example"}),
+            ("/api/tags", key),
+            ("/v1/chat/completions", key),
+        ):
+            async with served.http.get(served.url + path, headers=headers) as answer:
+                assert answer.status >= 400
+    lines = served.log_lines("request_error")
+    assert [line["error"]["status"] for line in lines] == [401, 403, 404, 405]
+    assert {line["phase"] for line in lines} == {"guard"}
+    assert lines[2]["request"]["path"] == "/api/tags"
+    assert KEY not in served.log_path.read_text()
 
 
 async def test_every_start_has_one_end_and_no_text(serve: Serve, tokenizer: Tokenizer) -> None:

@@ -4,17 +4,22 @@ import asyncio
 
 import pytest
 
-from services.gateway.output_text import OutputText
+from services.gateway.output.events import Content
+from services.gateway.output.output import Output, PlainParser
 from shared.tokenizer import Tokenizer
 from tests.gateway.conftest import Serve, text_of
 from tests.scripted_engine import Turn, say
 
 
-def feed(tokenizer: Tokenizer, text: str, stops: tuple[str, ...]) -> tuple[list[str], OutputText]:
+def feed(tokenizer: Tokenizer, text: str, stops: tuple[str, ...]) -> tuple[list[str], Output]:
     """The pieces that come out of an output token by token (a byte each), with its end."""
-    output = OutputText(tokenizer, stops)
-    pieces = [output.push([token]) for token in tokenizer.encode_text(text).tolist()]
-    return [*pieces, output.finish()], output
+    output = Output(tokenizer, PlainParser(), stops)
+    events = [output.push([token]) for token in tokenizer.encode_text(text).tolist()]
+    events.append(output.finish())
+    pieces = [
+        "".join(event.text for event in some if isinstance(event, Content)) for some in events
+    ]
+    return pieces, output
 
 
 @pytest.mark.parametrize(
@@ -36,7 +41,7 @@ def test_the_text_ends_before_the_first_stop(
 ) -> None:
     pieces, output = feed(tokenizer, text, stops)
     assert "".join(pieces) == expected
-    assert output.stopped == (expected != text)
+    assert (output.stop is not None) == (expected != text)
 
 
 def test_only_what_may_become_a_stop_is_held_back(tokenizer: Tokenizer) -> None:
@@ -45,10 +50,10 @@ def test_only_what_may_become_a_stop_is_held_back(tokenizer: Tokenizer) -> None:
 
 
 def test_tokens_count_up_to_the_one_that_completed_the_stop(tokenizer: Tokenizer) -> None:
-    output = OutputText(tokenizer, ("cd",))
-    assert output.push(tokenizer.encode_text("abcdefgh").tolist()) == "ab"
+    output = Output(tokenizer, PlainParser(), ("cd",))
+    assert output.push(tokenizer.encode_text("abcdefgh").tolist()) == [Content("ab")]
     assert output.tokens == 4
-    assert output.push(tokenizer.encode_text("more").tolist()) == ""
+    assert output.push(tokenizer.encode_text("more").tolist()) == []
     assert output.tokens == 4
 
 

@@ -1,4 +1,4 @@
-"""`POST /v1/chat/completions`."""
+"""One request from its body to the last byte of its answer, whatever its protocol."""
 
 import asyncio
 import time
@@ -8,17 +8,20 @@ from typing import Any
 import structlog
 from aiohttp import web
 
-from services.gateway import chat_body, chat_request
 from services.gateway.admission import Admission
-from services.gateway.chat_plan import ChatPlan, ChatPlanner
-from services.gateway.chat_reply import DONE, ChatReply, error_body, event
+from services.gateway.body_reader import BodyReader
 from services.gateway.config import GatewayConfig
 from services.gateway.engine_link import EngineLink
 from services.gateway.generation import Generation
 from services.gateway.indexer_link import IndexerLink
-from services.gateway.output_text import OutputText
+from services.gateway.output.events import Event, merged
+from services.gateway.output.output import Output
+from services.gateway.planner import Plan, Planner
+from services.gateway.protocols.protocol import ProtocolHandler, Reply
+from services.gateway.protocols.usage import ninfer_object
+from services.gateway.request import Request
 from services.gateway.request_log import RequestLog, describe_error
-from shared.errors import BadParameter, BodyTooLarge, EngineFault, NinferError, UnsupportedMedia
+from shared.errors import EngineFault, NinferError
 from shared.tokenizer import Tokenizer
 
 STREAM_HEADERS = {
@@ -39,36 +42,39 @@ REQUEST_ID = web.RequestKey("request_id", str)
 
 
 @dataclass(frozen=True)
-class ChatService:
-    """Everything a completion needs; one per process."""
+class GenerationService:
+    """Everything an answer needs; one per process."""
 
     config: GatewayConfig
-    planner: ChatPlanner
+    planner: Planner
     tokenizer: Tokenizer
     link: EngineLink
     indexer: IndexerLink
     log: RequestLog
     admission: Admission
+    bodies: BodyReader
     abandoned: set[asyncio.Task[None]] = field(default_factory=set)  # last word awaited
 
-    async def handle(self, http: web.Request) -> web.StreamResponse:
+    async def handle(self, http: web.Request, protocol: ProtocolHandler) -> web.StreamResponse:
         """Everything that can be refused is refused before the first byte of an answer."""
         began_s = time.monotonic()
         # one name for the reply's header and id, the log and the other processes
-        http[REQUEST_ID] = f"chatcmpl-{http[REQUEST_ID]}"
+        http[REQUEST_ID] = f"{protocol.id_prefix}{http[REQUEST_ID]}"
         described: dict[str, Any] = {
             "request_id": http[REQUEST_ID],
-            "protocol": "openai_chat_completions",
+            "protocol": protocol.name,
             "client": http.headers.get("User-Agent", "")[:CLIENT_CHARACTERS],
         }
         entered = False
         generation: Generation | None = None
         try:
+            self.admission.check()
+            raw = await self.bodies.read(http)
             engine = self.admission.enter()
             entered = True
-            body = await self._read(http)
-            described |= chat_request.describe(body)
-            plan = await self.planner.plan(body, described["request_id"], engine)
+            request = protocol.parse(raw)
+            described |= request.described
+            plan = await self.planner.plan(request, http[REQUEST_ID], http.headers, engine)
             described |= plan.described
             generation = self._begin(plan, described, began_s)
         except NinferError as error:
@@ -81,28 +87,12 @@ class ChatService:
             if entered and generation is None:
                 self.admission.leave()
         try:
-            return await self._answer(http, body, generation)
+            reply = protocol.reply(request, http[REQUEST_ID], self.planner.model_id)
+            return await self._answer(http, request, reply, generation)
         finally:
             self._let_go(generation)
 
-    async def _read(self, http: web.Request) -> chat_body.ChatBody:
-        if http.headers.get("Content-Encoding", "identity") != "identity":
-            raise UnsupportedMedia("compressed bodies are not accepted")
-        if http.content_type != "application/json":
-            raise UnsupportedMedia("the body must be application/json")
-        try:
-            async with asyncio.timeout(self.config.body_timeout_s):
-                raw = await http.read()
-        except TimeoutError as exc:
-            raise BadParameter("the body did not arrive in time") from exc
-        except web.HTTPRequestEntityTooLarge as exc:
-            limit = self.config.max_body_mib
-            raise BodyTooLarge(f"the body is larger than {limit} MiB") from exc
-        except web.RequestPayloadError as exc:
-            raise BadParameter("the body could not be read") from exc
-        return chat_body.parse(raw)
-
-    def _begin(self, plan: ChatPlan, described: dict[str, Any], began_s: float) -> Generation:
+    def _begin(self, plan: Plan, described: dict[str, Any], began_s: float) -> Generation:
         """Raises EngineDead. Never waits: nothing is registered that is not also let go."""
         generation = Generation(
             link=self.link,
@@ -110,7 +100,7 @@ class ChatService:
             log=self.log,
             generate=plan.generate,
             index=plan.index,
-            output=OutputText(self.tokenizer, plan.stops),
+            output=Output(self.tokenizer, plan.parser, plan.stops),
             described=described,
             began_s=began_s,
         )
@@ -118,29 +108,28 @@ class ChatService:
         return generation
 
     async def _answer(
-        self, http: web.Request, body: chat_body.ChatBody, generation: Generation
+        self, http: web.Request, request: Request, reply: Reply, generation: Generation
     ) -> web.StreamResponse:
-        reply = ChatReply(http[REQUEST_ID], self.planner.model_id)
-        if body.stream:
-            options = body.stream_options
-            usage = bool(options is not None and options.include_usage)
-            return await self._stream(http, generation, reply, with_usage=usage)
-        text = ""
+        if request.stream:
+            return await self._stream(http, generation, reply)
+        events: list[Event] = []
         while not generation.ended:
-            text += await generation.next_text(self.config.heartbeat_s) or ""
-        return web.json_response(reply.body(generation, text))
+            events += await generation.next_events(self.config.heartbeat_s) or ()
+        result = generation.result
+        body = reply.body(merged(events), result, ninfer_object(result))
+        return web.json_response(body, headers=self._closing_headers(generation))
 
     async def _stream(
-        self, http: web.Request, generation: Generation, reply: ChatReply, *, with_usage: bool
+        self, http: web.Request, generation: Generation, reply: Reply
     ) -> web.StreamResponse:
         response = web.StreamResponse(headers=STREAM_HEADERS)
         try:
             await response.prepare(http)
-            await self._write(response, reply.chunk({"role": "assistant", "content": ""}))
+            await self._write(response, reply.opening())
             try:
-                await self._events(response, generation, reply, with_usage=with_usage)
+                await self._events(response, generation, reply)
             except NinferError as error:
-                await self._write(response, event(error_body(error)))
+                await self._write(response, reply.failed(error))
             await response.write_eof()
         except (ConnectionError, TimeoutError):
             # the client is gone, or does not read: its buffer is dropped with the connection
@@ -149,30 +138,32 @@ class ChatService:
         return response
 
     async def _events(
-        self,
-        response: web.StreamResponse,
-        generation: Generation,
-        reply: ChatReply,
-        *,
-        with_usage: bool,
+        self, response: web.StreamResponse, generation: Generation, reply: Reply
     ) -> None:
-        """Everything after the first chunk. After an error no end of stream is written."""
+        """Everything after the opening. After an error no end of stream is written."""
         try:
             while not generation.ended:
-                text = await generation.next_text(self.config.heartbeat_s)
-                if text != "":
-                    delta = {} if text is None else {"content": text}
-                    await self._write(response, reply.chunk(delta))
+                events = await generation.next_events(self.config.heartbeat_s)
+                if events is None:
+                    await self._write(response, reply.heartbeat())
+                elif written := reply.events(events):
+                    await self._write(response, written)
+            end = reply.terminal(generation.result, self._closing_comment(generation))
         except (NinferError, ConnectionError, TimeoutError):
             raise
         except Exception as exc:
             # the status is out, so the fault must become an event too
             structlog.get_logger(service="gateway").exception("stream_failed")
             raise EngineFault("internal error") from exc
-        await self._write(response, reply.chunk({}, generation.finish_reason))
-        if with_usage:
-            await self._write(response, reply.usage_chunk(generation))
-        await self._write(response, DONE)
+        await self._write(response, end)
+
+    def _closing_headers(self, generation: Generation) -> dict[str, str]:
+        """Headers of a whole answer that only its end can tell."""
+        return {}
+
+    def _closing_comment(self, generation: Generation) -> bytes:
+        """The same in a stream: SSE comments in front of the terminal events."""
+        return b""
 
     async def _write(self, response: web.StreamResponse, data: bytes) -> None:
         """Raises TimeoutError: the write buffer stayed full."""

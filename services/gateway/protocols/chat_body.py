@@ -1,16 +1,20 @@
-"""The body of a chat completion, strictly parsed: every refusal names its field."""
+"""The body of a chat completion."""
 
-import json
-import re
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
-from shared.errors import BadParameter
-
-MAX_MESSAGES = 10_000
-MAX_TOOLS = 1024
+from services.gateway.protocols.decoding import (
+    MAX_MESSAGES,
+    MAX_TOOLS,
+    Count,
+    Penalty,
+    Share,
+    Temperature,
+    TopK,
+    TopP,
+)
 
 
 class Part(msgspec.Struct):
@@ -33,8 +37,13 @@ class ChatMessage(msgspec.Struct):
     role: str
     content: str | list[Part] | None = None
     tool_calls: list[ToolCall] | None = None
+    function_call: Function | None = None  # the form before tools
     tool_call_id: str | None = None
     name: str | None = None
+    # three names for one thing, in this order
+    reasoning_content: str | None = None
+    reasoning: Any = None
+    reasoning_text: str | None = None
 
 
 class StreamOptions(msgspec.Struct):
@@ -50,12 +59,6 @@ class ResponseFormat(msgspec.Struct):
     type: str
 
 
-Temperature = Annotated[float, Meta(ge=0, le=100)]
-Share = Annotated[float, Meta(ge=0, le=1)]
-Count = Annotated[int, Meta(ge=1)]
-Penalty = Annotated[float, Meta(ge=-2, le=2)]
-
-
 class ChatBody(msgspec.Struct):
     """Fields that are not here are known to be harmless, or unknown, and are ignored."""
 
@@ -64,8 +67,8 @@ class ChatBody(msgspec.Struct):
     max_tokens: Count | None = None
     max_completion_tokens: Count | None = None
     temperature: Temperature | None = None
-    top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
-    top_k: Annotated[int, Meta(ge=0, le=1_000_000)] | None = None
+    top_p: TopP | None = None
+    top_k: TopK | None = None
     min_p: Share | None = None
     seed: int | None = None
     stop: str | list[str] | None = None
@@ -74,6 +77,9 @@ class ChatBody(msgspec.Struct):
     prediction: Prediction | None = None
     tools: Annotated[list[dict[str, Any]], Meta(max_length=MAX_TOOLS)] | None = None
     tool_choice: str | dict[str, Any] | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    metadata: Any = None
+    client_metadata: Any = None
     n: int | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = None
@@ -92,42 +98,3 @@ class ChatBody(msgspec.Struct):
     guided_choice: Any = None
     guided_grammar: Any = None
     structured_outputs: Any = None
-
-
-def parse(body: bytes) -> ChatBody:
-    """Raises BadParameter: not JSON, a wrong type, or a number out of range."""
-    try:
-        return msgspec.json.decode(body, type=ChatBody)
-    except msgspec.ValidationError as exc:
-        raise BadParameter(str(exc).replace("`$.", "`"), param=_blamed(str(exc))) from exc
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as exc:
-        param = _non_finite_field(body)
-        if param is not None:
-            raise BadParameter(f"{param} holds a number that is not finite", param=param) from exc
-        raise BadParameter(f"the body is not JSON: {exc}") from exc
-
-
-def _blamed(message: str) -> str | None:
-    """The path of the field that msgspec complains about."""
-    where = re.search(r" - at `\$\.?(.*?)`$", message)
-    missing = re.search(r"missing required field `(\w+)`", message)
-    path = [found.group(1) for found in (where, missing) if found]
-    return ".".join(path) or None
-
-
-def _non_finite_field(body: bytes) -> str | None:
-    """The top-level field of a body that is JSON but for NaN or Infinity somewhere in it."""
-    mark = object()
-
-    def holds(value: Any) -> bool:
-        if isinstance(value, dict | list):
-            return any(map(holds, value.values() if isinstance(value, dict) else value))
-        return value is mark
-
-    try:
-        fields = json.loads(body, parse_constant=lambda _: mark)
-        if not isinstance(fields, dict):
-            return None
-        return next((name for name, value in fields.items() if holds(value)), None)
-    except (ValueError, RecursionError):
-        return None

@@ -1,0 +1,59 @@
+"""What a model's output means, in the order in which it becomes certain."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Reasoning:
+    """A piece of the model's thinking."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """A piece of the answer's text."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallStart:
+    """A tool call begins. Nothing else comes before its arguments and its end."""
+
+    key: str  # unique over all conversations; protocols make their ids of it
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallArguments:
+    """A piece of the JSON text of the open call's arguments, which is one object."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallEnd:
+    """The JSON text is whole; `complete` is False if it was closed because the output was cut."""
+
+    complete: bool
+
+
+Event = Reasoning | Content | CallStart | CallArguments | CallEnd
+
+
+def merged(events: Iterable[Event]) -> list[Event]:
+    """Neighbouring pieces of one kind become one; empty pieces go."""
+    result: list[Event] = []
+    for event in events:
+        if isinstance(event, Reasoning | Content | CallArguments):
+            if not event.text:
+                continue
+            last = result[-1] if result else None
+            if type(last) is type(event):
+                assert isinstance(last, Reasoning | Content | CallArguments)
+                result[-1] = type(event)(last.text + event.text)
+                continue
+        result.append(event)
+    return result

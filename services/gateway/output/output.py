@@ -1,0 +1,90 @@
+"""One output from tokens to events, up to a stop string."""
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from services.gateway.output.events import CallEnd, CallStart, Content, Event, merged
+from services.gateway.output.stop_strings import StopStrings
+from shared.tokenizer import Detokenizer, Tokenizer
+
+
+class OutputParser(Protocol):
+    """Text to events. However the text is cut into pieces, the merged events are the same."""
+
+    @property
+    def is_reasoning(self) -> bool:
+        """What comes next is thinking, as far as is known."""
+        ...
+
+    def feed(self, text: str) -> list[Event]: ...
+
+    def finish(self) -> list[Event]:
+        """What was held back, and the end of an open call."""
+        ...
+
+
+class PlainParser:
+    """All text is content: of models and requests without thinking and without tools."""
+
+    is_reasoning = False
+
+    def feed(self, text: str) -> list[Event]:
+        return [Content(text)] if text else []
+
+    def finish(self) -> list[Event]:
+        return []
+
+
+class Output:
+    """Holds back incomplete characters, undecided markup and whatever may become a stop string."""
+
+    def __init__(self, tokenizer: Tokenizer, parser: OutputParser, stops: tuple[str, ...]) -> None:
+        self._detokenizer = Detokenizer(tokenizer)
+        self._parser = parser
+        self._stops = StopStrings(stops)
+        self.tokens = 0  # how many count, up to the one that completed a stop string
+        self.reasoning_tokens = 0
+        self.calls = 0
+        self.has_cut_call = False
+        self.stop: str | None = None  # the stop string that ended it
+
+    def push(self, token_ids: Iterable[int]) -> list[Event]:
+        """What is now certain. After a stop string nothing more comes."""
+        events: list[Event] = []
+        for token_id in token_ids:
+            if self.stop is not None:
+                break
+            self.tokens += 1
+            self.reasoning_tokens += self._parser.is_reasoning
+            text = self._detokenizer.push(token_id)
+            if text:
+                events += self._filter(self._parser.feed(text))
+        return merged(events)
+
+    def finish(self) -> list[Event]:
+        """What was held back, at the end of an output that met no stop string."""
+        if self.stop is not None:
+            return []
+        events = [*self._parser.feed(self._detokenizer.finish()), *self._parser.finish()]
+        certain = self._filter(events)
+        if self.stop is None:
+            certain.append(Content(self._stops.release()))
+        return merged(certain)
+
+    def _filter(self, events: list[Event]) -> list[Event]:
+        """Stop strings end the content; they mean nothing in thinking and in arguments."""
+        certain: list[Event] = []
+        for event in events:
+            if isinstance(event, Content):
+                text, self.stop = self._stops.push(event.text)
+                certain.append(Content(text))
+                if self.stop is not None:
+                    break
+                continue
+            if isinstance(event, CallStart):
+                self.calls += 1
+                certain.append(Content(self._stops.release()))
+            elif isinstance(event, CallEnd):
+                self.has_cut_call = self.has_cut_call or not event.complete
+            certain.append(event)
+        return certain

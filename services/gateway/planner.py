@@ -1,0 +1,148 @@
+"""From a request to the messages for engine and indexer: the checks that need the model."""
+
+import asyncio
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from services.gateway.conversation import Conversation, RawPrompt
+from services.gateway.output.output import OutputParser, PlainParser
+from services.gateway.rendering import messages_of
+from services.gateway.request import Request
+from shared.errors import BadParameter, ModelNotFound, PromptTooLong
+from shared.messages import BuildIndex, EngineReady, Generate, Sampling
+from shared.template import ChatTemplate, Prompt
+from shared.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class Plan:
+    generate: Generate
+    index: BuildIndex | None  # None when the engine copies nothing
+    parser: OutputParser
+    stops: tuple[str, ...]
+    described: dict[str, Any]  # for the log
+
+
+@dataclass(frozen=True)
+class Planner:
+    model_id: str
+    tokenizer: Tokenizer
+    template: ChatTemplate
+    sampling: Sampling  # the defaults
+    default_max_tokens: int
+    queue_timeout_s: float
+
+    async def plan(
+        self, request: Request, request_id: str, headers: Mapping[str, str], engine: EngineReady
+    ) -> Plan:
+        """`headers` are the HTTP request's, where sessions may be named.
+
+        Raises:
+            RequestError: the request asks for what cannot be done.
+        """
+        self.check_model(request)
+        context = engine.model.max_context
+        prompt = await self.prompt_of(request, context)
+        room = context - len(prompt.ids)
+        if room < 1:
+            raise _too_long(context, f"{len(prompt.ids)} tokens")
+        limit = min(request.max_tokens or self.default_max_tokens, room)
+        sampling = self._sampling_of(request)
+        tool_texts = request.prompt.tool_texts if isinstance(request.prompt, Conversation) else ()
+        index = BuildIndex(
+            request_id=request_id,
+            prompt_ids=prompt.ids,
+            tool_texts=tool_texts,
+            predicted=request.predicted,
+        )
+        copies = engine.limits.ngram_draft_tokens > 0
+        return Plan(
+            generate=Generate(
+                request_id=request_id,
+                prompt_ids=prompt.ids,
+                max_output_tokens=limit,
+                stop_ids=self.tokenizer.stop_ids,
+                sampling=sampling,
+                expect_index=copies,
+                queue_deadline_s=self.queue_timeout_s,
+            ),
+            index=index if copies else None,
+            parser=PlainParser(),
+            stops=request.stops,
+            described=self._described(request, len(prompt.ids), limit, sampling),
+        )
+
+    def check_model(self, request: Request) -> None:
+        """Raises ModelNotFound."""
+        if not request.any_model and request.model not in (None, self.model_id):
+            raise ModelNotFound(
+                f"The model '{request.model}' does not exist; this server has '{self.model_id}'",
+                param="model",
+            )
+
+    async def prompt_of(self, request: Request, context: int) -> Prompt:
+        """Raises RequestError: the prompt cannot be made, or is longer than any context."""
+        if isinstance(request.prompt, RawPrompt):
+            given = request.prompt.text
+            self._refuse_hopeless(len(given), context, is_text=isinstance(given, str))
+            return await asyncio.to_thread(self._raw, request.prompt)
+        return await self._render(request, request.prompt, context)
+
+    async def _render(self, request: Request, conversation: Conversation, context: int) -> Prompt:
+        abilities = self.template.abilities
+        tools = conversation.tools
+        if tools and not abilities.renders_tools:
+            raise BadParameter("this model's chat template cannot show tools", param="tools")
+        characters = sum(len(turn.text) for turn in conversation.turns)
+        self._refuse_hopeless(characters, context, is_text=True)
+
+        def encode() -> Prompt:
+            messages = messages_of(conversation, abilities)
+            return self.template.prepare(messages, tools, request.template_options)
+
+        # a long prompt takes a while, in which other streams must go on
+        return await asyncio.to_thread(encode)
+
+    def _raw(self, prompt: RawPrompt) -> Prompt:
+        if isinstance(prompt.text, str):
+            ids = self.tokenizer.encode_prompt(prompt.text)
+        else:
+            ids = np.array(prompt.text, dtype=np.int32)
+        return Prompt(ids, opens_thinking=False)
+
+    def _refuse_hopeless(self, length: int, context: int, *, is_text: bool) -> None:
+        """Refuses what cannot fit whatever its tokens are, before counting them costs seconds."""
+        fewest = length // (self.tokenizer.longest_token if is_text else 1)
+        if fewest > context:
+            raise _too_long(context, f"at least {fewest} tokens")
+
+    def _sampling_of(self, request: Request) -> Sampling:
+        seed = secrets.randbits(64) if request.seed is None else request.seed % 2**64
+        return msgspec.structs.replace(self.sampling, seed=seed, **request.sampling)
+
+    def _described(
+        self, request: Request, prompt_tokens: int, limit: int, sampling: Sampling
+    ) -> dict[str, Any]:
+        """For the log."""
+        shown = msgspec.to_builtins(sampling)
+        return {
+            "model": self.model_id,
+            "prompt_tokens": prompt_tokens,
+            "output_limit": limit,
+            "requested_output_tokens": request.max_tokens or self.default_max_tokens,
+            "requested_output_tokens_source": "client" if request.max_tokens else "server_default",
+            "sampling": {name: value for name, value in shown.items() if name != "type"},
+        }
+
+
+def _too_long(context: int, prompt: str) -> PromptTooLong:
+    return PromptTooLong(
+        f"This model's maximum context length is {context} tokens, "
+        f"but the prompt has {prompt} and needs room for an answer.",
+        param="messages",
+    )

@@ -1,0 +1,21 @@
+"""`POST /v1/chat/completions`."""
+
+from services.gateway.protocols import chat_request
+from services.gateway.protocols.chat_body import ChatBody
+from services.gateway.protocols.chat_reply import ChatReply
+from services.gateway.protocols.openai_errors import error_body
+from services.gateway.request import Request
+
+
+class Chat:
+    name = "openai_chat_completions"
+    id_prefix = "chatcmpl-"
+    parse = staticmethod(chat_request.parse)
+    error = staticmethod(error_body)
+
+    @staticmethod
+    def reply(request: Request, request_id: str, model_id: str) -> ChatReply:
+        assert isinstance(request.body, ChatBody)
+        options = request.body.stream_options
+        with_usage = bool(options is not None and options.include_usage)
+        return ChatReply(request_id, model_id, with_usage=with_usage)

@@ -1,0 +1,124 @@
+"""What a chat completion answers: the stream's chunks, or the whole body."""
+
+import time
+from typing import Any, assert_never
+
+from services.gateway.generation import Result
+from services.gateway.output.events import (
+    CallArguments,
+    CallEnd,
+    CallStart,
+    Content,
+    Event,
+    Reasoning,
+)
+from services.gateway.protocols.openai_errors import error_body
+from services.gateway.protocols.sse import DONE, data
+from services.gateway.protocols.usage import chat_usage, timings
+from shared.errors import NinferError
+
+FINISH_REASONS = {
+    "stop": "stop",
+    "stop_string": "stop",
+    "tool_calls": "tool_calls",
+    "length": "length",
+    "context": "length",
+}
+
+
+class ChatReply:
+    """One completion's envelope: the same id, time and model in every event."""
+
+    def __init__(self, completion_id: str, model: str, *, with_usage: bool) -> None:
+        self._base = {"id": completion_id, "created": int(time.time()), "model": model}
+        self._with_usage = with_usage
+        self._calls = 0
+
+    def opening(self) -> bytes:
+        return self._chunk({"role": "assistant", "content": ""})
+
+    def events(self, events: list[Event]) -> bytes:
+        deltas = [self._delta(event) for event in events]
+        return b"".join(self._chunk(delta) for delta in deltas if delta)
+
+    def heartbeat(self) -> bytes:
+        return self._chunk({})
+
+    def terminal(self, result: Result, before: bytes) -> bytes:
+        finish = self._chunk({}, FINISH_REASONS[result.reason])
+        usage = b""
+        if self._with_usage:
+            fields = {"choices": [], "usage": chat_usage(result), "timings": timings(result.stats)}
+            usage = data({**self._base, "object": "chat.completion.chunk", **fields})
+        return before + finish + usage + DONE
+
+    def failed(self, error: NinferError) -> bytes:
+        return data(error_body(error))
+
+    def body(self, events: list[Event], result: Result, ninfer: dict[str, Any]) -> dict[str, Any]:
+        text = "".join(e.text for e in events if isinstance(e, Content))
+        thought = "".join(e.text for e in events if isinstance(e, Reasoning))
+        calls = calls_of(events)
+        message: dict[str, Any] = {
+            "role": "assistant",
+            "content": text if text or not calls else None,
+            "refusal": None,
+        }
+        if thought:
+            message["reasoning_content"] = thought
+        if calls:
+            message["tool_calls"] = calls
+        choice = {
+            "index": 0,
+            "message": message,
+            "logprobs": None,
+            "finish_reason": FINISH_REASONS[result.reason],
+        }
+        return {
+            **self._base,
+            "object": "chat.completion",
+            "choices": [choice],
+            "usage": chat_usage(result),
+            "timings": timings(result.stats),
+            "ninfer": ninfer,
+        }
+
+    def _chunk(self, delta: dict[str, Any], finish_reason: str | None = None) -> bytes:
+        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
+        return data({**self._base, "object": "chat.completion.chunk", "choices": [choice]})
+
+    def _delta(self, event: Event) -> dict[str, Any] | None:
+        match event:
+            case Content(text):
+                return {"content": text}
+            case Reasoning(text):
+                return {"reasoning_content": text}
+            case CallStart(key, name):
+                self._calls += 1
+                function = {"name": name, "arguments": ""}
+                call = {"id": call_id(key), "type": "function", "function": function}
+                return {"tool_calls": [{"index": self._calls - 1, **call}]}
+            case CallArguments(text):
+                # id, type and name stand only in the opening delta: helpers concatenate strings
+                piece = {"index": self._calls - 1, "function": {"arguments": text}}
+                return {"tool_calls": [piece]}
+            case CallEnd():
+                return None
+            case _:
+                assert_never(event)
+
+
+def call_id(key: str) -> str:
+    return f"call_{key}"
+
+
+def calls_of(events: list[Event]) -> list[dict[str, Any]]:
+    """The whole calls, as a message holds them."""
+    calls: list[dict[str, Any]] = []
+    for event in events:
+        if isinstance(event, CallStart):
+            function = {"name": event.name, "arguments": ""}
+            calls.append({"id": call_id(event.key), "type": "function", "function": function})
+        elif isinstance(event, CallArguments):
+            calls[-1]["function"]["arguments"] += event.text
+    return calls

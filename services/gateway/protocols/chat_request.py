@@ -1,0 +1,155 @@
+"""What a chat body means, and what of it this server cannot do."""
+
+from typing import Any
+
+from services.gateway.conversation import Call, Conversation, Role, Turn
+from services.gateway.depth import check_depth
+from services.gateway.protocols.chat_body import ChatBody, ChatMessage, Part, ToolCall
+from services.gateway.protocols.decoding import check_stops, check_template_options, decode, refuse
+from services.gateway.request import Request
+from shared.errors import BadParameter
+
+ROLES: dict[str, Role] = {
+    "system": "system",
+    "developer": "system",
+    "user": "user",
+    "assistant": "assistant",
+    "tool": "tool",
+    "function": "tool",
+}
+SAMPLING = ("temperature", "top_p", "top_k", "min_p")
+
+# Refused whenever they hold anything: to ignore one would silently change what was asked for.
+UNBUILT = (
+    "logprobs",
+    "top_logprobs",
+    "logit_bias",
+    "presence_penalty",
+    "frequency_penalty",
+    "audio",
+    "functions",
+    "chat_template",
+    "grammar",
+    "json_schema",
+    "guided_json",
+    "guided_regex",
+    "guided_choice",
+    "guided_grammar",
+    "structured_outputs",
+)
+
+
+def parse(raw: bytes) -> Request:
+    """Raises BadParameter, which names the field."""
+    body = decode(raw, ChatBody)
+    _refuse_unbuilt(body)
+    turns = tuple(_turn(message, f"messages[{i}]") for i, message in enumerate(body.messages))
+    check_depth(body.tools, "tools", "tools")
+    tools = () if body.tool_choice == "none" else tuple(body.tools or ())
+    _check_tools(tools)
+    return Request(
+        body=body,
+        prompt=Conversation(turns, tools),
+        described=_describe(body),
+        model=body.model,
+        stream=bool(body.stream),
+        max_tokens=body.max_completion_tokens or body.max_tokens,
+        sampling=given_sampling(body),
+        seed=body.seed,
+        stops=check_stops(stops_of(body.stop), "stop"),
+        predicted=_predicted_of(body),
+        template_options=check_template_options(body.chat_template_kwargs),
+        client_metadata=body.client_metadata,
+        metadata=body.metadata,
+    )
+
+
+def given_sampling(body: Any) -> dict[str, float | int]:
+    chosen = {name: getattr(body, name) for name in SAMPLING}
+    return {name: value for name, value in chosen.items() if value is not None}
+
+
+def stops_of(stop: str | list[str] | None) -> tuple[str, ...]:
+    return (stop,) if isinstance(stop, str) else tuple(stop or ())
+
+
+def text_of(content: str | list[Part] | None, param: str) -> str:
+    """Raises BadParameter: a part that is no text."""
+    return "".join(_parts(content, param))
+
+
+def _refuse_unbuilt(body: ChatBody) -> None:
+    """Refuses what would otherwise be silently lost. Raises BadParameter."""
+    lost = [name for name in UNBUILT if getattr(body, name)]
+    if body.n not in (None, 1):
+        lost.append("n")
+    if body.response_format is not None and body.response_format.type != "text":
+        lost.append("response_format")
+    if set(body.modalities or ()) - {"text"}:
+        lost.append("modalities")
+    refuse(lost)
+    if body.tool_choice not in (None, "none", "auto"):
+        raise BadParameter("tool_choice may be auto or none", param="tool_choice")
+
+
+def _check_tools(tools: tuple[dict[str, Any], ...]) -> None:
+    for index, tool in enumerate(tools):
+        where = f"tools[{index}]"
+        if tool.get("type", "function") != "function":
+            raise BadParameter("only tools of type function are served", param=f"{where}.type")
+        function = tool.get("function")
+        if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+            raise BadParameter("a tool needs a function with a name", param=f"{where}.function")
+
+
+def _describe(body: ChatBody) -> dict[str, Any]:
+    choice = body.tool_choice if isinstance(body.tool_choice, str) else None
+    return {
+        "stream": bool(body.stream),
+        "message_count": len(body.messages),
+        "tool_count": len(body.tools or ()),
+        "tool_choice": choice if choice in ("none", "auto", "required") else None,
+        "has_tool_history": any(m.tool_calls or ROLES.get(m.role) == "tool" for m in body.messages),
+        "has_prediction": body.prediction is not None,
+        "stop_count": 1 if isinstance(body.stop, str) else len(body.stop or ()),
+    }
+
+
+def _turn(message: ChatMessage, where: str) -> Turn:
+    role = ROLES.get(message.role)
+    if role is None:
+        raise BadParameter(f"unknown role '{message.role}'", param=f"{where}.role")
+    parts = _parts(message.content, f"{where}.content")
+    text = "".join(parts)
+    if role == "tool":
+        kept = tuple(part for part in parts if part)
+        return Turn(role, text, call_id=message.tool_call_id, parts=kept)
+    if role != "assistant":
+        return Turn(role, text)
+    calls = [Call(c.id or "", c.function.name, c.function.arguments or "") for c in _calls(message)]
+    reasoning = (message.reasoning_content, message.reasoning, message.reasoning_text)
+    thought = next((text for text in reasoning if isinstance(text, str) and text), "")
+    return Turn(role, text, reasoning=thought, calls=tuple(calls))
+
+
+def _calls(message: ChatMessage) -> list[ToolCall]:
+    if message.function_call is not None and not message.tool_calls:
+        return [ToolCall(message.function_call)]
+    return message.tool_calls or []
+
+
+def _parts(content: str | list[Part] | None, param: str) -> list[str]:
+    if content is None or isinstance(content, str):
+        return [content or ""]
+    for part in content:
+        if part.type not in ("text", "input_text", "output_text") or part.text is None:
+            raise BadParameter(f"only text parts are served, not '{part.type}'", param=param)
+    return [part.text or "" for part in content]
+
+
+def _predicted_of(body: ChatBody) -> str | None:
+    if body.prediction is None:
+        return None
+    if body.prediction.type != "content":
+        raise BadParameter("prediction.type must be 'content'", param="prediction.type")
+    return text_of(body.prediction.content, "prediction.content")

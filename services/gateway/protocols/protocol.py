@@ -1,0 +1,42 @@
+"""What every protocol must do: read a body, write a reply."""
+
+from typing import Any, Protocol
+
+from services.gateway.generation import Result
+from services.gateway.output.events import Event
+from services.gateway.request import Request
+from shared.errors import NinferError
+
+
+class Reply(Protocol):
+    """One request's answer. A stream is `opening`, then `events` and `heartbeat` in any number,
+    then `terminal` or `failed`."""
+
+    def opening(self) -> bytes: ...
+
+    def events(self, events: list[Event]) -> bytes: ...
+
+    def heartbeat(self) -> bytes: ...
+
+    def terminal(self, result: Result, before: bytes) -> bytes:
+        """The group of terminal events; `before` (SSE comments or nothing) stands before it."""
+        ...
+
+    def failed(self, error: NinferError) -> bytes: ...
+
+    def body(self, events: list[Event], result: Result, ninfer: dict[str, Any]) -> dict[str, Any]:
+        """The whole answer, with the server's own object in it as `ninfer`."""
+        ...
+
+
+class ProtocolHandler(Protocol):
+    name: str  # in the log
+    id_prefix: str  # of the request id, which is the answer's id
+
+    def parse(self, raw: bytes) -> Request:
+        """Raises BadParameter, which names the field."""
+        ...
+
+    def reply(self, request: Request, request_id: str, model_id: str) -> Reply: ...
+
+    def error(self, error: NinferError, request_id: str) -> dict[str, Any]: ...
