@@ -13,7 +13,7 @@ import numpy as np
 Message = TypeVar("Message")
 
 # What may follow a header. Anything else on the wire is garbage, not a type to guess.
-DTYPES: dict[str, Any] = {"<i4": np.dtype("<i4"), "<i8": np.dtype("<i8"), "<u8": np.dtype("<u8")}
+DTYPES: dict[str, Any] = {name: np.dtype(name) for name in ("<i4", "<i8", "<u8", "<f4")}
 
 
 class WireError(Exception):

@@ -15,9 +15,9 @@ from services.engine.post import FromGateway, GatewayGone, Inbound, Post
 from services.engine.prefix import PrefixCache
 from services.engine.request import Request
 from services.engine.runner import ModelFault, Pass, Runner
-from services.engine.sampler import draws
 from services.engine.table import RequestTable
 from services.engine.tally import Tally
+from services.engine.target import Target
 from shared.messages import (
     Cancel,
     EngineLimits,
@@ -138,6 +138,7 @@ class Engine:
             output_limit=output_limit,
             limited_by="context" if room < generate.max_output_tokens else "length",
             tally=Tally(time.monotonic(), self._draft_window),
+            target=Target(generate, self._runner.vocab_size, self._runner.device),
         )
         self._table.add(request)
         self._drafters.begin(generate.request_id, expect_index=generate.expect_index)
@@ -153,6 +154,8 @@ class Engine:
         vocabulary = self._runner.vocab_size
         if int(generate.prompt_ids.min()) < 0 or int(generate.prompt_ids.max()) >= vocabulary:
             return "server_error", f"a prompt token is outside the vocabulary of {vocabulary}"
+        if any(not 0 <= token_id < vocabulary for token_id, _ in generate.sampling.logit_bias):
+            return "server_error", f"a biased token is outside the vocabulary of {vocabulary}"
         if len(self._table) >= self._limits.max_waiting + self._limits.max_concurrency:
             return "rate_limit_exceeded", "too many requests are open"
         return None
@@ -184,7 +187,7 @@ class Engine:
         first_position = len(request.ledger)
         logits = result.logits[row.request_id]
         draft_ids = draft.token_ids if draft else ()
-        verdict = verify(draft_ids, draws(logits, request.generate.sampling, first_position))
+        verdict = verify(draft_ids, request.target.tokens(logits, draft_ids, first_position))
         decoding = request.ledger.output_len > 0
         kept, stopped = request.commit(verdict.committed, verdict.accepted)
         accepted = min(verdict.accepted, len(kept))
@@ -195,7 +198,10 @@ class Engine:
         if not decoding:
             request.tally.first_token_s = now_s
         message = OutputTokens(
-            request_id=row.request_id, token_ids=np.array(kept, dtype=np.int32), copied=accepted
+            request_id=row.request_id,
+            token_ids=np.array(kept, dtype=np.int32),
+            copied=accepted,
+            logprobs=request.target.logprobs(logits, kept),
         )
         self._post.send(request.gateway, message)
         if stopped:

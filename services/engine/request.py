@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from services.engine.ledger import Ledger
 from services.engine.planner import Progress
 from services.engine.tally import Tally
+from services.engine.target import Target
 from shared.messages import FinishReason, Generate
 
 
@@ -18,6 +19,7 @@ class Request:
     output_limit: int  # max_output_tokens, cut by the context
     limited_by: FinishReason  # what it means to reach output_limit: length or context
     tally: Tally
+    target: Target
     computed: int = 0
     slot: int | None = None
     reused: int = 0  # prompt tokens whose KV was there at admission
@@ -32,7 +34,17 @@ class Request:
         return self.output_limit - self.ledger.output_len
 
     def progress(self) -> Progress:
-        return Progress(self.request_id, self.computed, len(self.ledger), self.remaining)
+        return Progress(
+            self.request_id, self.computed, len(self.ledger), self.remaining, self._draft_width
+        )
+
+    @property
+    def _draft_width(self) -> int | None:
+        """The widest draft this request wants; None is whatever the server allows."""
+        wanted = self.generate.speculation
+        if wanted.ngram_draft_tokens is None or wanted.draft_tokens is None:
+            return wanted.ngram_draft_tokens
+        return max(wanted.ngram_draft_tokens, wanted.draft_tokens)
 
     def commit(self, token_ids: tuple[int, ...], accepted: int) -> tuple[tuple[int, ...], bool]:
         """Appends what a round yielded, up to a stop token or the output limit.
@@ -49,5 +61,6 @@ class Request:
                 stopped = True
                 break
         self.ledger.append(kept)
+        self.target.observe(kept)
         self.computed = min(anchor + 1 + accepted, len(self.ledger) - 1)
         return kept, stopped

@@ -28,7 +28,7 @@ class Runner:
     def __init__(self, model: LlamaModel, kv: KvCache, device: torch.device) -> None:
         self._model = model
         self._kv = kv
-        self._device = device
+        self.device = device
         self.vocab_size = model.config.vocab_size
 
     def launch(
@@ -98,4 +98,4 @@ class Runner:
         return batch, wanted
 
     def _tensor(self, values: list[int]) -> torch.Tensor:
-        return torch.tensor(values, dtype=torch.int64, device=self._device)
+        return torch.tensor(values, dtype=torch.int64, device=self.device)

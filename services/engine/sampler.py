@@ -5,7 +5,7 @@ number. Equal logits give equal draws whatever the batch, the round or the draft
 what makes speculation exact under sampling (*coupled acceptance*).
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 
@@ -21,7 +21,13 @@ GREEDY_BELOW = 1e-5
 MASK64 = (1 << 64) - 1
 
 
-def draws(logits: torch.Tensor, sampling: Sampling, first_position: int) -> Iterator[int]:
+# Changes the logits of the columns from the given one on, before their tokens are drawn.
+Shape = Callable[[torch.Tensor, int], torch.Tensor]
+
+
+def draws(
+    logits: torch.Tensor, sampling: Sampling, first_position: int, shape: Shape | None = None
+) -> Iterator[int]:
     """The target's tokens at consecutive positions, computed as they are asked for.
 
     Args:
@@ -29,14 +35,20 @@ def draws(logits: torch.Tensor, sampling: Sampling, first_position: int) -> Iter
         sampling: a temperature below 1e-5 is greedy; the seed is a uint64.
         first_position: absolute position (prompt and output) of the token that column 0 yields.
     """
-    if sampling.temperature < GREEDY_BELOW:
+    greedy = sampling.temperature < GREEDY_BELOW
+    if greedy and shape is None:
         yield int(logits[0].argmax())  # the first draw alone: most rounds have one column
         if len(logits) > 1:
             yield from logits[1:].argmax(dim=-1).tolist()
         return
     for i_column in range(0, len(logits), COLUMNS_AHEAD):
         block = logits[i_column : i_column + COLUMNS_AHEAD]
-        yield from _sample(block, sampling, first_position + i_column)
+        if shape is not None:
+            block = shape(block, i_column)
+        if greedy:
+            yield from block.argmax(dim=-1).tolist()
+        else:
+            yield from _sample(block, sampling, first_position + i_column)
 
 
 def uniform(seed: int, position: int) -> float:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from services.engine.batch import Batch, RowSpan
 from services.engine.drafting.router import DraftRouter
 from services.engine.drafting.settings import DraftSettings
 from services.engine.host_tier import HostTier
@@ -75,7 +76,7 @@ class LocalEngine:
         device = torch.device("cpu")
         torch.set_num_threads(1)
         self.tokenizer = Tokenizer.load(folder)
-        model = load_model(folder, dtype=torch.float32, device=device)
+        self.model = model = load_model(folder, dtype=torch.float32, device=device)
         kv = KvCache(
             model.config, slots=slots, max_context=context, dtype=torch.float32, device=device
         )
@@ -111,6 +112,17 @@ class LocalEngine:
             prefixes=PrefixCache(self.kv, HostTier(self.kv, host_bytes) if host_blocks else None),
         )
         return engine, post, PlanLimits(chunk, width, self._context)
+
+    def model_logits(self, token_ids: np.ndarray) -> torch.Tensor:
+        """fp32 [n, vocab], one pass over all of it in slot 0."""
+        count = len(token_ids)
+        batch = Batch(
+            token_ids=torch.from_numpy(token_ids.astype(np.int64)),
+            positions=torch.arange(count),
+            rows=(RowSpan(slot=0, start=0, columns=count, offset=0),),
+            logit_columns=torch.arange(count),
+        )
+        return self.model.forward(batch, self.kv).logits
 
     def run(
         self,

@@ -13,6 +13,7 @@ from services.engine.request import Request
 from services.engine.slots import SlotPool
 from services.engine.table import RequestTable
 from services.engine.tally import Tally
+from services.engine.target import Target
 from shared.messages import Generate, Sampling
 
 
@@ -31,6 +32,7 @@ def make_request(
         queue_deadline_s=10.0,
     )
     return Request(
+        target=Target(generate, 200, torch.device("cpu")),
         gateway=b"g",
         generate=generate,
         ledger=Ledger(prompt_ids, limit),

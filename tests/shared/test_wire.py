@@ -93,7 +93,7 @@ def test_a_missing_frame_is_garbage() -> None:
 
 def test_an_array_of_another_type_cannot_be_sent() -> None:
     source = IndexedSource(
-        kind="prompt", tokens=np.zeros(3, dtype=np.float32), order=np.zeros(3, dtype=np.int32)
+        kind="prompt", tokens=np.zeros(3, dtype=np.float64), order=np.zeros(3, dtype=np.int32)
     )
     message = IndexReady(request_id="r", sources=(source,), build_s=0.0)
     with pytest.raises(TypeError):
