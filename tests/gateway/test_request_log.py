@@ -57,6 +57,10 @@ async def test_a_done_line_has_every_group(serve: Serve) -> None:
         "top_k": 0,
         "min_p": 0.0,
         "seed": 7,
+        "presence_penalty": 0.0,
+        "frequency_penalty": 0.0,
+        "repetition_penalty": 1.0,
+        "logit_bias": [],
     }
     assert done["result"] == {
         "finish_reason": "length",
