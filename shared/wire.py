@@ -16,6 +16,10 @@ Message = TypeVar("Message")
 DTYPES: dict[str, Any] = {name: np.dtype(name) for name in ("<i4", "<i8", "<u8", "<f4")}
 
 
+class Wire(msgspec.Struct, tag=True, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The base of every message: strict, immutable, tagged by its class name."""
+
+
 class WireError(Exception):
     """Bytes that are not a message of the expected union."""
 

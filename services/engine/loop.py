@@ -8,6 +8,7 @@ import structlog
 
 from services.engine import planner
 from services.engine.accept import verify
+from services.engine.checks import check_request, refuse
 from services.engine.drafting.draft import Draft
 from services.engine.drafting.router import DraftRouter
 from services.engine.ledger import Ledger
@@ -121,15 +122,12 @@ class Engine:
                 assert_never(message)
 
     def _accept(self, gateway: bytes, generate: Generate) -> None:
-        prompt_len = len(generate.prompt_ids)
-        refusal = self._refusal(generate, prompt_len)
-        if refusal is not None:
-            code, text = refusal
+        refused = self._refusal(generate)
+        if refused is not None:
             self._drafters.release(generate.request_id)
-            failed = Failed(request_id=generate.request_id, code=code, message=text)
-            self._post.send(gateway, failed)
+            self._post.send(gateway, refused)
             return
-        room = self._context - prompt_len
+        room = self._context - len(generate.prompt_ids)
         output_limit = min(generate.max_output_tokens, room)
         request = Request(
             gateway=gateway,
@@ -143,22 +141,12 @@ class Engine:
         self._table.add(request)
         self._drafters.begin(generate.request_id, expect_index=generate.expect_index)
 
-    def _refusal(self, generate: Generate, prompt_len: int) -> tuple[FailureCode, str] | None:
-        if prompt_len >= self._context:
-            return "context_length_exceeded", (
-                f"This model's maximum context length is {self._context} tokens, "
-                f"and the prompt has {prompt_len}; at least one must be left for output."
-            )
-        if prompt_len == 0 or generate.max_output_tokens < 1 or generate.request_id in self._table:
-            return "server_error", "the gateway sent an empty, limitless or repeated request"
-        vocabulary = self._runner.vocab_size
-        if int(generate.prompt_ids.min()) < 0 or int(generate.prompt_ids.max()) >= vocabulary:
-            return "server_error", f"a prompt token is outside the vocabulary of {vocabulary}"
-        if any(not 0 <= token_id < vocabulary for token_id, _ in generate.sampling.logit_bias):
-            return "server_error", f"a biased token is outside the vocabulary of {vocabulary}"
+    def _refusal(self, generate: Generate) -> Failed | None:
         if len(self._table) >= self._limits.max_waiting + self._limits.max_concurrency:
-            return "rate_limit_exceeded", "too many requests are open"
-        return None
+            return refuse(generate, "rate_limit_exceeded", "too many requests are open")
+        if generate.request_id in self._table:
+            return refuse(generate, "server_error", "the gateway sent a request twice")
+        return check_request(generate, self._context, self._runner.vocab_size)
 
     # -- propose, verify, commit -----------------------------------------------------------------
 

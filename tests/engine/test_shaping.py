@@ -63,6 +63,7 @@ tokens = st.lists(st.integers(0, VOCAB - 1), max_size=12)
     bias=st.dictionaries(st.integers(0, VOCAB - 1), st.floats(-9, 9, width=32), max_size=3),
 )
 def test_each_column_is_shaped_as_if_its_drafts_were_committed(
+    *,
     prompt: list[int],
     output: list[int],
     drafts: list[int],
