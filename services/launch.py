@@ -1,4 +1,4 @@
-"""`ninfer-serve`: starts and supervises gateway, indexer and engine on one machine."""
+"""`ninfer-serve`: starts and supervises gateway, indexer, archive and engine on one machine."""
 
 import dataclasses
 import os
@@ -16,6 +16,8 @@ from typing import Any
 import structlog
 import zmq
 
+from services.archive.config import ArchiveConfig
+from services.archive.config import resolve as resolve_archive
 from services.engine.config import EngineConfig
 from services.engine.models.config import parse_config
 from services.gateway.config import GatewayConfig
@@ -30,6 +32,7 @@ from shared.wire import Codec, WireError
 SERVICES: dict[ServiceName, Any] = {
     "engine": EngineConfig,
     "indexer": IndexerConfig,
+    "archive": ArchiveConfig,
     "gateway": GatewayConfig,
 }
 POLL_S = 0.1
@@ -177,6 +180,8 @@ def _start(argv: list[str], secrets: dict[str, str]) -> subprocess.Popen[bytes]:
 def child_argvs(config: Any, folder: Path) -> dict[ServiceName, list[str]]:
     argvs: dict[ServiceName, list[str]] = {}
     for service, kind in SERVICES.items():
+        if service == "archive" and not config.ngram_archive_mib:
+            continue
         values = {
             name: {"sockets": folder, "api_key": None}.get(name, getattr(config, name))
             for name in options.flags(kind)
@@ -213,6 +218,7 @@ def serve(argv: Sequence[str]) -> None:
             "prints the folder of the demo model"
         )
     parse_config(config.model)  # says what is wrong with the folder before three processes do
+    resolve_archive(options.select(ArchiveConfig, config))
     gateway = resolve_gateway(options.select(GatewayConfig, config))
     secrets = {"NINFER_API_KEY": gateway.api_key} if gateway.api_key else {}
     made = None if config.sockets else Path(tempfile.mkdtemp(prefix="ninfer-"))

@@ -15,6 +15,8 @@ class Endpoints:
     generate: str  # ROUTER bound by engine, DEALER by gateway: GatewayToEngine / EngineToGateway
     build: str  # PULL bound by indexer, PUSH by gateway: GatewayToIndexer
     indexes: str  # PULL bound by engine, PUSH by indexer: IndexerToEngine
+    bind: str  # ROUTER bound by archive, DEALER by engine: EngineToArchive / ArchiveToEngine
+    sessions: str  # ROUTER bound by archive, DEALER by gateway: GatewayToArchive / ArchiveToGateway
     supervisor: str  # PULL bound by the launcher, PUSH by every service: ServiceToSupervisor
 
 
@@ -35,6 +37,6 @@ def in_directory(directory: Path) -> Endpoints:
     return Endpoints(
         **{
             name: f"ipc://{directory / name}.sock"
-            for name in ("generate", "build", "indexes", "supervisor")
+            for name in ("generate", "build", "indexes", "bind", "sessions", "supervisor")
         }
     )

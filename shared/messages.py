@@ -1,8 +1,9 @@
 """All messages between processes, and nothing else.
 
-Order: shared values, gateway -> engine, engine -> gateway, gateway <-> indexer,
-indexer -> engine, lifecycle. Arrays (`Tokens` and the index arrays) travel as frames behind the
-encoded header (see `shared/wire.py`); everything else is in the header.
+Order: shared values, gateway -> engine, engine -> gateway, gateway -> indexer,
+indexer -> engine, engine <-> archive, gateway <-> archive, lifecycle. Arrays (`Tokens` and the
+index arrays) travel as frames behind the encoded header (see `shared/wire.py`); everything else is
+in the header.
 """
 
 import enum
@@ -17,6 +18,7 @@ from shared.sampling import TokenLogprobs as TokenLogprobs
 from shared.wire import Wire
 
 Tokens = np.ndarray  # int32 [n]; arrives read-only
+SpanIds = np.ndarray  # uint64 [2 n], the 16 bytes of each span's name
 
 SourceKind = Literal["prompt", "tool", "derived", "predicted", "output", "session"]
 DraftKind = SourceKind | Literal["lookup", "neural"]
@@ -24,7 +26,7 @@ FinishReason = Literal["stop", "length", "context", "cancelled"]
 FailureCode = Literal[
     "server_error", "context_length_exceeded", "rate_limit_exceeded", "deadline_passed"
 ]
-ServiceName = Literal["gateway", "engine", "indexer"]
+ServiceName = Literal["gateway", "engine", "indexer", "archive"]
 
 
 UnboundReason = Literal[
@@ -76,6 +78,7 @@ class EngineLimits(Wire, frozen=True, kw_only=True):
     ngram_draft_tokens: int  # 0 is off
     ngram_min_match: int
     host_cache_mib: int = 0  # memory for prefixes whose slot was overwritten, 0 is off
+    ngram_archive_mib: int = 0  # 0 is off
 
 
 class SourceStats(Wire, frozen=True, kw_only=True):
@@ -126,6 +129,33 @@ class GenerationStats(Wire, frozen=True, kw_only=True):
     speculative: SpeculativeStats
 
 
+class SessionFork(Wire, frozen=True, kw_only=True):
+    parent: bytes  # the other session's key
+    generation: int  # > 0, the parent's latest
+
+
+class DraftSession(Wire, frozen=True, kw_only=True):
+    """The session that a request names, and what of its prompt is worth retaining there."""
+
+    key: bytes  # namespaced, as the client spelled it
+    fork: SessionFork | None  # makes the session out of another
+    reset: bool  # begins it anew
+    parts: Tokens  # [3 n]: start, stop and SpanKind of each part of the prompt
+    thinking: tuple[int, int] | None  # the ids around reasoning, if the model has such
+
+
+class ArchiveStats(Wire, frozen=True, kw_only=True):
+    """What became of a request's session."""
+
+    bound: bool
+    reason: str | None  # why it was not bound or not published
+    published: bool
+    generation: int  # of this publication, 0 without one
+    sources: int  # spans in the session
+    session_bytes: int
+    total_bytes: int
+
+
 # -- gateway -> engine -----------------------------------------------------------------------
 
 
@@ -146,6 +176,7 @@ class Generate(Wire, frozen=True, kw_only=True):
     thinking: ThinkingLimit | None = None
     speculation: Speculation = Speculation()
     cache_salt: str = ""  # prefixes are reused only between requests of one salt
+    session: DraftSession | None = None  # None: it names none
 
 
 class Cancel(Wire, frozen=True, kw_only=True):
@@ -197,6 +228,7 @@ class Finished(Wire, frozen=True, kw_only=True):
     request_id: str
     reason: FinishReason
     stats: GenerationStats
+    archive: ArchiveStats | None = None  # None: it named no session
 
 
 class Failed(Wire, frozen=True, kw_only=True):
@@ -247,6 +279,139 @@ class IndexReady(Wire, frozen=True, kw_only=True):
 
 
 IndexerToEngine = IndexReady
+
+
+# -- engine -> archive -----------------------------------------------------------------------
+
+
+class Attach(Wire, frozen=True, kw_only=True):
+    """The engine's pulse. A new `engine_id` clears the archive; lost bindings are released."""
+
+    engine_id: str
+    generation_floor: int  # the highest generation that this engine may have seen
+    bindings: tuple[str, ...]  # request ids of all that it believes to hold
+
+
+class Bind(Wire, frozen=True, kw_only=True):
+    """Answered by Bound or Unbound; nobody waits for it."""
+
+    engine_id: str
+    binding: str  # the request's id
+    key: bytes
+    fork: SessionFork | None
+    reset: bool
+    known: SpanIds  # spans that need not be sent
+
+
+class Publish(Wire, frozen=True, kw_only=True):
+    """Ends a binding at a normal end. Answered by Published or NotPublished."""
+
+    binding: str
+    tokens: Tokens  # [n]; boundaries are -1
+    parts: Tokens  # [3 m]: start, stop and SpanKind
+
+
+class Release(Wire, frozen=True, kw_only=True):
+    """Ends a binding that has nothing to publish."""
+
+    binding: str
+
+
+EngineToArchive = Attach | Bind | Publish | Release
+
+
+# -- archive -> engine -----------------------------------------------------------------------
+
+
+class Attached(Wire, frozen=True, kw_only=True):
+    """The answer to each Attach."""
+
+    archive_id: str  # new at each start of the archive
+    total_bytes: int
+
+
+class Bound(Wire, frozen=True, kw_only=True):
+    binding: str
+    generation: int  # the session's latest, 0 if it has none
+    span_ids: SpanIds  # the session's spans; the one seen last stands last
+    missing: SpanIds  # those of them that `spans` brings
+    spans: tuple[Tokens, ...]
+    session_bytes: int
+    total_bytes: int
+
+
+class Unbound(Wire, frozen=True, kw_only=True):
+    binding: str
+    reason: UnboundReason
+    total_bytes: int
+
+
+class Revoked(Wire, frozen=True, kw_only=True):
+    """The session was reset or deleted: its spans must not be used any more."""
+
+    binding: str
+
+
+class Forget(Wire, frozen=True, kw_only=True):
+    """Somebody deleted sessions: nothing of any session may be kept for later."""
+
+
+class Published(Wire, frozen=True, kw_only=True):
+    binding: str
+    generation: int
+    sources: int
+    session_bytes: int
+    total_bytes: int
+
+
+class NotPublished(Wire, frozen=True, kw_only=True):
+    """The binding was revoked, or is of an earlier archive."""
+
+    binding: str
+    total_bytes: int
+
+
+ArchiveToEngine = Attached | Bound | Unbound | Revoked | Forget | Published | NotPublished
+
+
+# -- gateway <-> archive ---------------------------------------------------------------------
+
+
+class ListSessions(Wire, frozen=True, kw_only=True):
+    ticket: int  # comes back with the answer
+
+
+class DeleteSessions(Wire, frozen=True, kw_only=True):
+    ticket: int
+    session_id: str | None  # a public id; None for all
+
+
+GatewayToArchive = ListSessions | DeleteSessions
+
+
+class SessionFacts(Wire, frozen=True, kw_only=True):
+    session_id: str  # see shared/session_key.py
+    generation: int
+    sources: int
+    session_bytes: int
+    bound: bool
+    last_used_unix_s: float
+
+
+class Sessions(Wire, frozen=True, kw_only=True):
+    ticket: int
+    sessions: tuple[SessionFacts, ...]  # the one used last stands last
+    total_bytes: int
+    capacity_bytes: int
+    evicted_spans: int  # since the archive's start
+
+
+class Deleted(Wire, frozen=True, kw_only=True):
+    ticket: int
+    sessions: int  # how many there were
+
+
+ArchiveToGateway = Sessions | Deleted
 
 
 # -- lifecycle -------------------------------------------------------------------------------

@@ -14,6 +14,10 @@ OVERLAP_TOKENS = 256
 # What a span takes beside its tokens: the objects, its id, its place in the pool's table.
 # tests/archive/test_contents.py measures that the real cost is no higher.
 SPAN_OVERHEAD_BYTES = 416
+TOKEN_BYTES = 4
+# The engine keeps what it binds: the tokens and 12 bytes of index for each. It is charged here, so
+# that one option bounds the memory of both processes.
+ENGINE_TOKEN_BYTES = 16
 ID_BYTES = 16
 
 
@@ -35,8 +39,8 @@ class Span:
 
 
 def charge_of(count: int) -> int:
-    """Bytes that a span of `count` tokens is charged."""
-    return 4 * count + SPAN_OVERHEAD_BYTES
+    """Bytes that a span of `count` tokens is charged, here and in the engine."""
+    return (TOKEN_BYTES + ENGINE_TOKEN_BYTES) * count + SPAN_OVERHEAD_BYTES
 
 
 def id_of(tokens: np.ndarray) -> bytes:

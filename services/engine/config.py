@@ -36,6 +36,9 @@ class EngineConfig:
         None, "widest copy, 0..63 tokens; 0 is off; default 15 with a drafter, else 0"
     )
     ngram_min_match: int = option(12, "shortest match that licenses a copy, 4..64 tokens")
+    ngram_archive_mib: int = option(
+        0, "memory for texts that sessions retain, MiB; 0 is off; needs copies"
+    )
     log_level: str = option("info", "what is logged on stderr, from this level on", choices=LEVELS)
 
 
@@ -60,6 +63,10 @@ def resolve(config: EngineConfig, *, model_id: str, model_context: int) -> tuple
         )
     width = 0 if config.ngram_draft_tokens is None else config.ngram_draft_tokens
     _within("--ngram-draft-tokens", width, 0, MAX_NGRAM_DRAFT_TOKENS)
+    if config.ngram_archive_mib and not width:
+        raise ConfigError(
+            "--ngram-archive-mib needs copies to serve: set --ngram-draft-tokens, for example 15"
+        )
     limits = EngineLimits(
         max_concurrency=config.max_concurrency,
         max_waiting=config.max_waiting,
@@ -68,6 +75,7 @@ def resolve(config: EngineConfig, *, model_id: str, model_context: int) -> tuple
         ngram_draft_tokens=width,
         ngram_min_match=config.ngram_min_match,
         host_cache_mib=config.host_cache_mib,
+        ngram_archive_mib=config.ngram_archive_mib,
     )
     return limits, config.max_context or model_context
 

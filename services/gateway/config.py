@@ -29,6 +29,12 @@ class GatewayConfig:
     body_timeout_s: float = option(60.0, "seconds a request's body may take to arrive")
     drain_s: float = option(10.0, "seconds for open requests to finish at shutdown")
     default_max_tokens: int = option(4096, "output limit of a request that names none, tokens")
+    ngram_archive_mib: int = option(
+        0, "memory for texts that sessions retain, MiB; 0 is off; needs copies"
+    )
+    ngram_native_sessions: bool = option(
+        False, "name sessions by what Kilo, Codex and Claude send; needs --ngram-archive-mib"
+    )
     temperature: float | None = option(None, "sampling default; else the model's, else 0")
     top_p: float | None = option(None, "sampling default; else the model's, else 1")
     top_k: int | None = option(None, "sampling default; else the model's, else 0 (all)")
@@ -67,6 +73,8 @@ def resolve(config: GatewayConfig) -> GatewayConfig:
         raise ConfigError("--model-id must not be empty")
     if not _is_loopback(config.host) and not config.api_key:
         raise ConfigError(f"--host {config.host} is open to other machines; it needs --api-key")
+    if config.ngram_native_sessions and not config.ngram_archive_mib:
+        raise ConfigError("--ngram-native-sessions needs --ngram-archive-mib")
     log = config.request_log_jsonl
     if log is not None and not log.absolute().parent.is_dir():
         raise ConfigError(f"--request-log-jsonl {log}: its folder does not exist")

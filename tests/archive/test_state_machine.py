@@ -19,9 +19,9 @@ from tests.archive.model import ModelArchive
 KEYS = [f"explicit:{name}".encode() for name in ("a", "b", "c", "d", "e-with-a-longer-name")]
 MAX_SESSIONS = 4
 # tight on purpose: a few spans of the larger sizes fill a session, three sessions the archive
-SESSION_CAP = SESSION_BYTES + BASE_BYTES + 12_000
+SESSION_CAP = SESSION_BYTES + BASE_BYTES + 60_000
 LIMITS = ArchiveLimits(
-    total_bytes=SESSION_CAP + 24_000, session_bytes=SESSION_CAP, sessions=MAX_SESSIONS, entries=9
+    total_bytes=SESSION_CAP + 120_000, session_bytes=SESSION_CAP, sessions=MAX_SESSIONS, entries=9
 )
 keys = st.sampled_from(KEYS)
 # (which text, how long): few texts, so that sessions share content
