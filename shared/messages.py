@@ -390,7 +390,7 @@ GatewayToArchive = ListSessions | DeleteSessions
 
 
 class SessionFacts(Wire, frozen=True, kw_only=True):
-    session_id: str  # see shared/session_key.py
+    session_id: str  # see shared/session_names.py
     generation: int
     sources: int
     session_bytes: int

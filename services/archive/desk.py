@@ -5,10 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import assert_never
 
-import numpy as np
-
 from services.archive.archive import Archive, Fork, Part, Snapshot
-from services.archive.span import ID_BYTES
 from shared.messages import (
     ArchiveToEngine,
     ArchiveToGateway,
@@ -32,6 +29,7 @@ from shared.messages import (
     SpanKind,
     Unbound,
 )
+from shared.session_names import join_ids, split_ids
 
 
 class BadMessage(Exception):
@@ -182,13 +180,3 @@ def parts_of(message: Publish) -> list[Part]:
             raise BadMessage(f"a part of kind {kind}")
         parts.append(Part(message.tokens[start:stop], SpanKind(kind)))
     return parts
-
-
-def join_ids(span_ids: "tuple[bytes, ...] | list[bytes]") -> np.ndarray:
-    """uint64 [2 n]."""
-    return np.frombuffer(b"".join(span_ids), "<u8")
-
-
-def split_ids(joined: np.ndarray) -> list[bytes]:
-    raw = joined.tobytes()
-    return [raw[at : at + ID_BYTES] for at in range(0, len(raw) - ID_BYTES + 1, ID_BYTES)]

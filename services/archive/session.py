@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from services.archive.span import Span
 from shared.messages import SpanKind
-from shared.session_key import public_id
+from shared.session_names import public_id
 
 # What these take beside the spans: the objects and their places in tables. Measured like
 # SPAN_OVERHEAD_BYTES; a session's includes its one binding.

@@ -1,6 +1,5 @@
 """`Span`: an immutable stretch of tokens, named by its content."""
 
-import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -18,12 +17,11 @@ TOKEN_BYTES = 4
 # The engine keeps what it binds: the tokens and 12 bytes of index for each. It is charged here, so
 # that one option bounds the memory of both processes.
 ENGINE_TOKEN_BYTES = 16
-ID_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    span_id: bytes  # [ID_BYTES]
+    span_id: bytes  # see shared/session_names.py
     tokens: np.ndarray  # int32 [n], read-only, without boundaries
 
     @classmethod
@@ -41,11 +39,6 @@ class Span:
 def charge_of(count: int) -> int:
     """Bytes that a span of `count` tokens is charged, here and in the engine."""
     return (TOKEN_BYTES + ENGINE_TOKEN_BYTES) * count + SPAN_OVERHEAD_BYTES
-
-
-def id_of(tokens: np.ndarray) -> bytes:
-    """The content's name. 128 bits of BLAKE2b: equal names mean equal tokens."""
-    return hashlib.blake2b(np.ascontiguousarray(tokens).data, digest_size=ID_BYTES).digest()
 
 
 def cut(tokens: np.ndarray) -> Iterator[np.ndarray]:

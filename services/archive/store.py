@@ -13,8 +13,9 @@ import numpy as np
 
 from services.archive.pool import SpanPool
 from services.archive.session import ENTRY_BYTES, SESSION_BYTES, Entry, Session
-from services.archive.span import Span, charge_of, id_of
+from services.archive.span import Span, charge_of
 from shared.messages import SpanKind
+from shared.session_names import span_id_of
 
 # The archive's own tables and objects.
 BASE_BYTES = 64 * 1024
@@ -124,7 +125,7 @@ class SessionStore:
         Room is made only at the cost of entries of no higher kind: first the session's own, for
         its cap, then those of the longest unseen sessions, for the total.
         """
-        span_id = id_of(tokens)
+        span_id = span_id_of(tokens)
         entry = session.get(span_id)
         if entry is not None:
             session.see(entry, kind, seen)

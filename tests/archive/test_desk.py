@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from services.archive.desk import BadMessage, Desk, split_ids
+from services.archive.desk import BadMessage, Desk
 from shared.messages import (
     Attach,
     Attached,
@@ -22,7 +22,7 @@ from shared.messages import (
     Sessions,
     Unbound,
 )
-from shared.session_key import public_id
+from shared.session_names import public_id, split_ids
 from tests.archive.making import make_archive
 
 KEY = b"explicit:\xff key"

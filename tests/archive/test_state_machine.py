@@ -13,7 +13,7 @@ from services.archive.archive import Archive, Fork, Part, Snapshot
 from services.archive.session import SESSION_BYTES
 from services.archive.store import BASE_BYTES, ArchiveLimits
 from shared.messages import SpanKind
-from shared.session_key import public_id
+from shared.session_names import public_id
 from tests.archive.model import ModelArchive
 
 KEYS = [f"explicit:{name}".encode() for name in ("a", "b", "c", "d", "e-with-a-longer-name")]
