@@ -31,7 +31,7 @@ class ArchiveLoop:
     def __init__(self, channels: Endpoints, archive: Archive) -> None:
         self._desk = Desk(archive)
         self._log = structlog.get_logger(service="archive")
-        self._engine: bytes | None = None  # who attached last
+        self._engine = b""  # who attached last
         self._engine_id = ""
         self._on_their_way: list[tuple[Any, ToEngine]] = []  # MessageTracker of each snapshot
         self._engine_in: Codec[EngineToArchive] = Codec(EngineToArchive)
@@ -79,7 +79,7 @@ class ArchiveLoop:
                 self._log.warning("garbage", channel="bind", error=str(exc))
                 continue
             for answer in answers:
-                self._send(answer)
+                self._send(peer, answer)
 
     def _meet(self, peer: bytes, engine_id: str) -> None:
         self._engine = peer
@@ -95,13 +95,13 @@ class ArchiveLoop:
                 self._log.warning("garbage", channel="sessions", error=str(exc))
                 continue
             for revocation in revoked:
-                self._send(revocation)
+                self._send(self._engine, revocation)
             encoded = self._gateway_out.encode(answer)
             self._sessions.send_multipart([bytes(frames[0]), *encoded])  # drops if it is gone
 
-    def _send(self, answer: ToEngine) -> None:
+    def _send(self, engine: bytes, answer: ToEngine) -> None:
         """Spans go out without a copy, so a snapshot stays pinned until ZeroMQ is done."""
-        frames = [self._engine or b"", *self._engine_out.encode(answer.message)]
+        frames = [engine, *self._engine_out.encode(answer.message)]
         try:
             tracker = _send_tracked(self._bind, frames)
         except zmq.ZMQError as exc:

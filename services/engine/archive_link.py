@@ -181,6 +181,7 @@ class ArchiveLink:
         try:
             self._socket.send_multipart(self._out.encode(message), zmq.NOBLOCK)
         except zmq.Again:
+            self._heard_s = 0.0  # there is nobody, or nobody who reads
             return False
         return True
 

@@ -12,10 +12,11 @@ from services.engine.checks import check_request, refuse
 from services.engine.drafting.draft import Draft
 from services.engine.drafting.router import DraftRouter
 from services.engine.ledger import Ledger
-from services.engine.post import FromGateway, GatewayGone, Inbound, Post
+from services.engine.post import ArchiveAnswer, FromGateway, GatewayGone, Inbound, Post
 from services.engine.prefix import PrefixCache
 from services.engine.request import Request
 from services.engine.runner import ModelFault, Pass, Runner
+from services.engine.sessions import Ended, Sessions
 from services.engine.table import RequestTable
 from services.engine.tally import Tally
 from services.engine.target import Target
@@ -51,6 +52,7 @@ class Engine:
         *,
         context: int,
         prefixes: PrefixCache,
+        sessions: Sessions,
     ) -> None:
         self._runner = runner
         self._drafters = drafters
@@ -58,14 +60,16 @@ class Engine:
         self._limits = limits
         self._context = context
         self._table = RequestTable(prefixes)
+        self._sessions = sessions
         self._draft_window = max(limits.draft_tokens, limits.ngram_draft_tokens)
         self._faults = 0
         self._log = structlog.get_logger(service="engine")
 
     def turn(self, plan_limits: planner.PlanLimits) -> None:
         """One round. Blocks for a moment when there is nothing to do."""
-        self._receive(0.0 if self._table else IDLE_BLOCK_S)
-        self._table.admit(time.monotonic())
+        self._receive(0.0 if self._table else self._sessions.patience_s(IDLE_BLOCK_S))
+        for admitted in self._table.admit(time.monotonic()):
+            self._sessions.bind(admitted)
         rows = planner.plan([r.progress() for r in self._table.running], plan_limits)
         if rows:
             began_s = time.monotonic()
@@ -88,6 +92,7 @@ class Engine:
     def _receive(self, block_s: float) -> None:
         for message in self._post.receive(block_s):
             self._handle(message)
+        self._send_ended(self._sessions.overdue())
         now_s = time.monotonic()
         for request in self._table.waiting:
             if now_s - request.tally.received_s > request.generate.queue_deadline_s:
@@ -102,6 +107,8 @@ class Engine:
                     self._end(request, "cancelled")
             case IndexReady():
                 self._drafters.add_index(inbound)
+            case ArchiveAnswer(answer):
+                self._send_ended(self._sessions.hear(answer))
             case _:
                 assert_never(inbound)
 
@@ -219,7 +226,6 @@ class Engine:
     # -- terminal messages -----------------------------------------------------------------------
 
     def _end(self, request: Request, reason: FinishReason) -> None:
-        self._close(request)
         tally = request.tally
         stats = GenerationStats(
             prompt_tokens=request.ledger.prompt_len,
@@ -233,7 +239,14 @@ class Engine:
             speculative=tally.speculative(self._limits),
         )
         finished = Finished(request_id=request.request_id, reason=reason, stats=stats)
-        self._post.send(request.gateway, finished)
+        ended = self._sessions.end(request, finished)
+        self._close(request)
+        if ended is not None:
+            self._send_ended([(request.gateway, ended)])
+
+    def _send_ended(self, ended: list[Ended]) -> None:
+        for gateway, finished in ended:
+            self._post.send(gateway, finished)
 
     def _fail(self, request: Request, code: FailureCode, text: str) -> None:
         self._close(request)
@@ -243,6 +256,7 @@ class Engine:
 
     def _close(self, request: Request) -> None:
         self._table.remove(request)
+        self._sessions.drop(request.request_id)
         self._drafters.release(request.request_id)
 
     def _fail_rows(self, rows: tuple[planner.RowPlan, ...], exc: ModelFault) -> None:
@@ -267,6 +281,7 @@ class Engine:
         """Cancels what is open, so that every request has its terminal message."""
         for request in list(self._table):
             self._end(request, "cancelled")
+        self._send_ended(self._sessions.give_up())
         self._post.flush()
 
     def check(self) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import structlog
 import zmq
 
+from services.engine.archive_link import FromArchive
 from shared import sockets
 from shared.endpoints import Endpoints
 from shared.messages import (
@@ -42,7 +43,12 @@ class GatewayGone:
     gateway: bytes
 
 
-Inbound = FromGateway | GatewayGone | IndexReady
+@dataclass(frozen=True)
+class ArchiveAnswer:
+    message: FromArchive
+
+
+Inbound = FromGateway | GatewayGone | IndexReady | ArchiveAnswer
 
 
 class Post:
@@ -82,6 +88,10 @@ class Post:
                 arrived.append(self._inbound.get_nowait())
         except queue.Empty:
             return arrived
+
+    def deliver(self, message: FromArchive) -> None:
+        """For the archive's thread: the loop receives it like everything else."""
+        self._inbound.put(ArchiveAnswer(message))
 
     def send(self, gateway: bytes, message: EngineToGateway) -> None:
         self._outbound.put((gateway, message))

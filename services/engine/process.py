@@ -4,6 +4,7 @@ import signal
 import threading
 import uuid
 
+from services.engine.archive_link import ArchiveLink
 from services.engine.config import EngineConfig, resolve
 from services.engine.device import parse_dtype, resolve_device, set_threads
 from services.engine.drafting.router import DraftRouter
@@ -16,6 +17,7 @@ from services.engine.planner import PlanLimits
 from services.engine.post import Post
 from services.engine.prefix import PrefixCache
 from services.engine.runner import Runner
+from services.engine.sessions import Sessions
 from shared import endpoints, lifecycle, logs, options
 from shared.messages import EngineReady, EngineStatus, ModelFacts
 from shared.tokenizer import Tokenizer
@@ -71,7 +73,24 @@ def main(argv: list[str]) -> None:
     host = HostTier(kv, limits.host_cache_mib << 20) if limits.host_cache_mib else None
     prefixes = PrefixCache(kv, host)
     router = DraftRouter(drafting)
-    engine = Engine(runner, router, post, limits, context=context, prefixes=prefixes)
+    archive = None
+    if limits.ngram_archive_mib:
+        archive = ArchiveLink(
+            channels,
+            ready.instance_id,
+            post.deliver,
+            cache_bytes=limits.ngram_archive_mib << 20,
+        )
+    sessions = Sessions(
+        archive,
+        router,
+        ready.instance_id,
+        boundary_ids=tokenizer.special_ids,
+        vocab_size=model.config.vocab_size,
+    )
+    engine = Engine(
+        runner, router, post, limits, context=context, prefixes=prefixes, sessions=sessions
+    )
     shown = {
         "model": facts.model_id,
         "dtype": facts.dtype,
@@ -91,4 +110,6 @@ def main(argv: list[str]) -> None:
             engine.turn(plan_limits)
         engine.shut_down()
     finally:
+        if archive is not None:
+            archive.close()
         post.close()

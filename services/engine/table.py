@@ -40,13 +40,16 @@ class RequestTable:
         assert request.request_id not in self
         self._waiting[request.request_id] = request
 
-    def admit(self, now_s: float) -> None:
-        """Gives free slots to those who wait longest."""
+    def admit(self, now_s: float) -> list[Request]:
+        """Gives free slots to those who wait longest, and says to whom."""
+        admitted = []
         while self._waiting and self._prefixes.has_room:
             request_id, request = self._waiting.popitem(last=False)
             self._prefixes.place(request, self._running.values())
             request.tally.started_s = now_s
             self._running[request_id] = request
+            admitted.append(request)
+        return admitted
 
     def remove(self, request: Request) -> None:
         """Frees the request's slot, once; its KV stays there for whoever continues it."""

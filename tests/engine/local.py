@@ -21,9 +21,11 @@ from services.engine.post import FromGateway, Inbound
 from services.engine.prefix import PrefixCache
 from services.engine.prefix_blocks import BLOCK_TOKENS
 from services.engine.runner import Runner
+from services.engine.sessions import Sessions
 from services.indexer.builder import Builder
 from shared.messages import (
     BuildIndex,
+    DraftSession,
     EngineLimits,
     EngineStatus,
     EngineToGateway,
@@ -35,6 +37,7 @@ from shared.messages import (
     Sampling,
 )
 from shared.tokenizer import Tokenizer
+from tests.engine.local_archive import ENGINE_ID, LocalArchive
 
 MAX_TURNS = 5000
 
@@ -48,7 +51,8 @@ class LocalPost:
         self.sent: list[EngineToGateway] = []
 
     def receive(self, block_s: float) -> list[Inbound]:
-        arrived, self.inbound = self.inbound, []
+        arrived = self.inbound.copy()
+        self.inbound.clear()
         return arrived
 
     def send(self, gateway: bytes, message: EngineToGateway) -> None:
@@ -86,7 +90,12 @@ class LocalEngine:
         self._context = context
 
     def engine(
-        self, width: int, *, chunk: int = 512, host_blocks: int = 0
+        self,
+        width: int,
+        *,
+        chunk: int = 512,
+        host_blocks: int = 0,
+        archive: LocalArchive | None = None,
     ) -> tuple[Engine, LocalPost, PlanLimits]:
         limits = EngineLimits(
             max_concurrency=self._slots,
@@ -102,14 +111,25 @@ class LocalEngine:
                 policy="fixed", min_match=4, boundary_ids=self.tokenizer.special_ids
             )
         post = LocalPost()
+        if archive is not None:
+            archive.inbound = post.inbound
+        router = DraftRouter(drafting)
+        sessions = Sessions(
+            archive,
+            router,
+            ENGINE_ID,
+            boundary_ids=self.tokenizer.special_ids,
+            vocab_size=self.runner.vocab_size,
+        )
         host_bytes = host_blocks * BLOCK_TOKENS * self.kv.bytes_per_token
         engine = Engine(
             self.runner,
-            DraftRouter(drafting),
+            router,
             post,  # type: ignore[arg-type]
             limits,
             context=self._context,
             prefixes=PrefixCache(self.kv, HostTier(self.kv, host_bytes) if host_blocks else None),
+            sessions=sessions,
         )
         return engine, post, PlanLimits(chunk, width, self._context)
 
@@ -131,8 +151,9 @@ class LocalEngine:
         width: int,
         tool_texts: Sequence[str] = (),
         chunk: int = 512,
+        archive: LocalArchive | None = None,
     ) -> dict[str, Output]:
-        engine, post, plan_limits = self.engine(width, chunk=chunk)
+        engine, post, plan_limits = self.engine(width, chunk=chunk, archive=archive)
         for request in requests:
             post.inbound.append(FromGateway(b"local", request))
             if width:
@@ -165,6 +186,7 @@ def generate(
     seed: int = 11,
     stop_ids: tuple[int, ...] = (),
     queue_deadline_s: float = 600.0,
+    session: DraftSession | None = None,
 ) -> Generate:
     return Generate(
         request_id=request_id,
@@ -174,6 +196,7 @@ def generate(
         sampling=Sampling(temperature=temperature, top_p=1.0, top_k=0, min_p=0.0, seed=seed),
         expect_index=False,
         queue_deadline_s=queue_deadline_s,
+        session=session,
     )
 
 

@@ -7,6 +7,7 @@ Torch-free: the model-free replay benchmark drives it as the engine does. One ro
 from collections import OrderedDict, deque
 from collections.abc import Sequence
 
+import numpy as np
 import structlog
 
 from services.engine.drafting.cost import RoundCost
@@ -78,6 +79,17 @@ class DraftRouter:
             return False
         known.add(sources)
         return True
+
+    def drop_sources(self, request_id: str, kind: SourceKind) -> None:
+        """They must not be used any more. A draft that is out was proposed before."""
+        sources = self._requests.get(request_id)
+        if sources is not None:
+            sources.drop(kind)
+
+    def tokens_of(self, request_id: str, kind: SourceKind) -> list[np.ndarray]:
+        """int32 [n] of each immutable source of this kind; boundaries are -1."""
+        sources = self._requests.get(request_id)
+        return [] if sources is None else sources.tokens_of(kind)
 
     def propose(self, request_id: str, ledger: Ledger, room: int, tally: Tally) -> Draft | None:
         """At most `room` >= 1 tokens behind the ledger, which holds at least one output token."""

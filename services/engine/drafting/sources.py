@@ -2,6 +2,8 @@
 
 from collections.abc import Collection, Sequence
 
+import numpy as np
+
 from services.engine.ledger import Ledger
 from shared.matching.growing import GrowingIndex
 from shared.matching.lookup import Source
@@ -34,6 +36,15 @@ class RequestSources:
         """Sources from elsewhere, behind the request's own on ties."""
         self.indexes[:0] = [index for _, index in sources]
         self.kinds[:0] = [kind for kind, _ in sources]
+
+    def drop(self, kind: SourceKind) -> None:
+        kept = [i for i, other in enumerate(self.kinds) if other != kind]
+        self.indexes[:] = [self.indexes[i] for i in kept]
+        self.kinds[:] = [self.kinds[i] for i in kept]
+
+    def tokens_of(self, kind: SourceKind) -> list[np.ndarray]:
+        pairs = zip(self.indexes, self.kinds, strict=True)
+        return [i.tokens for i, other in pairs if other == kind and isinstance(i, SegmentIndex)]
 
     def follow(self, ledger: Ledger) -> None:
         """Indexes committed output. Called before a lookup, not after a round, so that a request
