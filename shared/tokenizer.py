@@ -16,6 +16,18 @@ MOST_HELD = 8
 LONGEST_TAIL = 4
 
 
+def _byte_level_alphabet() -> dict[str, int]:
+    """The printable characters that byte-level BPE spells bytes with (GPT-2)."""
+    shown = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    hidden = [byte for byte in range(256) if byte not in shown]
+    return {chr(byte): byte for byte in shown} | {
+        chr(256 + i_hidden): byte for i_hidden, byte in enumerate(hidden)
+    }
+
+
+_BYTES = _byte_level_alphabet()
+
+
 class Tokenizer:
     """Text to token ids and back; ids are int32 arrays."""
 
@@ -29,6 +41,11 @@ class Tokenizer:
         self.special_ids = frozenset(i for i, token in added.items() if token.special)
         self.special_texts = tuple(t.content for t in added.values() if t.special)
         self.stop_ids = stop_ids
+        opening, closing = (parsing.token_to_id(text) for text in ("<think>", "</think>"))
+        # the tokens that open and close reasoning, if the model has them
+        self.thinking_ids: tuple[int, int] | None = None
+        if opening is not None and closing is not None:
+            self.thinking_ids = (opening, closing)
         # a token is at least as long in the vocabulary's spelling as its text is in characters
         self.longest_token = max(map(len, parsing.get_vocab(with_added_tokens=True)), default=1)
         self.vocab_size: int = parsing.get_vocab_size(with_added_tokens=True)
@@ -63,6 +80,16 @@ class Tokenizer:
     def is_silent(self, token_id: int) -> bool:
         """Special, or one of the ids that models have beyond their tokenizer's: no text."""
         return token_id in self.special_ids or self._parsing.id_to_token(token_id) is None
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """The UTF-8 bytes that this token stands for; a part of a character has no text alone."""
+        text: str = self._parsing.decode([token_id], skip_special_tokens=False)
+        if "\ufffd" not in text:
+            return text.encode()
+        spelled = self._parsing.id_to_token(token_id) or ""
+        if len(spelled) == 6 and spelled.startswith("<0x"):  # a byte token of byte fallback
+            return bytes([int(spelled[3:5], 16)])
+        return bytes(_BYTES[c] for c in spelled if c in _BYTES)
 
     def decode(self, ids: "np.ndarray | list[int]") -> str:
         """Text without the special tokens."""

@@ -11,6 +11,7 @@ from services.gateway.engine_link import EngineLink, Reply
 from services.gateway.indexer_link import IndexerLink
 from services.gateway.output.events import Event
 from services.gateway.output.output import Output
+from services.gateway.output.token_logprobs import LogprobCollector
 from services.gateway.request_log import RequestLog, describe_error
 from shared.errors import EngineDead, NinferError, by_code
 from shared.messages import (
@@ -57,6 +58,7 @@ class Generation:
     _prepared_s: float = 0.0
     _first_text_s: float | None = None
     _queue: "asyncio.Queue[Reply]" = field(init=False)
+    _logprobs: LogprobCollector | None = field(init=False, default=None)
 
     def start(self) -> None:
         """Sends the request to the engine and, at the same moment, its prompt to the indexer.
@@ -70,6 +72,8 @@ class Generation:
             self.indexer.log_absence(request_id)
             self.index = None
         self.generate = msgspec.structs.replace(self.generate, expect_index=self.index is not None)
+        if self.generate.top_logprobs is not None:
+            self._logprobs = LogprobCollector(self.output.tokenizer, self.generate.stop_ids)
         self._queue = self.link.register(request_id)
         try:
             self.link.send(self.generate)
@@ -128,8 +132,8 @@ class Generation:
 
     def _take(self, reply: Reply) -> list[Event]:
         match reply:
-            case OutputTokens(token_ids=token_ids):
-                return self._take_tokens(token_ids.tolist())
+            case OutputTokens():
+                return self._take_tokens(reply)
             case Finished():
                 return self._finish(reply)
             case Failed(code=code, message=message):
@@ -139,9 +143,14 @@ class Generation:
             case _:
                 assert_never(reply)
 
-    def _take_tokens(self, token_ids: list[int]) -> list[Event]:
+    def _take_tokens(self, reply: OutputTokens) -> list[Event]:
         was_stopped = self.output.stop is not None
-        events = self.output.push(token_ids)
+        tokens, reasoning = self.output.tokens, self.output.reasoning_tokens
+        events = self.output.push(reply.token_ids.tolist())
+        if self._logprobs is not None:
+            thought = self.output.reasoning_tokens - reasoning
+            self._logprobs.add(reply, thought, self.output.tokens - tokens)
+            events = self._logprobs.attach(events)
         if self.output.stop is not None and not was_stopped:
             stop = Stop(request_id=self.generate.request_id, output_tokens=self.output.tokens)
             self.link.send_if_there(stop)  # if the engine is gone, its queue entry says so
@@ -150,6 +159,8 @@ class Generation:
     def _finish(self, finished: Finished) -> list[Event]:
         was_stopped = self.output.stop is not None
         events = self.output.finish()
+        if self._logprobs is not None:
+            events = self._logprobs.attach(events)
         if finished.reason == "cancelled" and not was_stopped:
             # nobody here asked for it: the engine is shutting down
             raise self._failed(EngineDead("the engine stopped; it restarts by itself, try again"))

@@ -14,7 +14,7 @@ from services.gateway.output.output import OutputParser, PlainParser
 from services.gateway.rendering import messages_of
 from services.gateway.request import Request
 from shared.errors import BadParameter, ModelNotFound, PromptTooLong
-from shared.messages import BuildIndex, EngineReady, Generate, Sampling
+from shared.messages import BuildIndex, EngineReady, Generate, Sampling, ThinkingLimit
 from shared.template import ChatTemplate, Prompt
 from shared.tokenizer import Tokenizer
 
@@ -70,6 +70,11 @@ class Planner:
                 sampling=sampling,
                 expect_index=copies,
                 queue_deadline_s=self.queue_timeout_s,
+                min_output_tokens=min(request.wishes.min_tokens, limit),
+                top_logprobs=request.wishes.top_logprobs,
+                thinking=self._thinking_of(request, prompt),
+                speculation=request.wishes.speculation,
+                cache_salt=request.wishes.cache_salt,
             ),
             index=index if copies else None,
             parser=PlainParser(),
@@ -123,7 +128,30 @@ class Planner:
 
     def _sampling_of(self, request: Request) -> Sampling:
         seed = secrets.randbits(64) if request.seed is None else request.seed % 2**64
-        return msgspec.structs.replace(self.sampling, seed=seed, **request.sampling)
+        bias = request.wishes.logit_bias
+        for token_id, _ in bias:
+            if token_id >= self.tokenizer.vocab_size:
+                raise BadParameter(f"{token_id} is no token of this model", param="logit_bias")
+        return msgspec.structs.replace(
+            self.sampling, seed=seed, logit_bias=bias, **request.sampling
+        )
+
+    def _thinking_of(self, request: Request, prompt: Prompt) -> ThinkingLimit | None:
+        """Raises BadParameter: a budget for a model that does not think."""
+        budget = request.wishes.thinking_budget
+        if budget is None:
+            return None
+        marks = self.tokenizer.thinking_ids
+        if marks is None:
+            raise BadParameter("this model has no thinking marks to close", param="thinking_budget")
+        start_id, end_id = marks
+        return ThinkingLimit(
+            budget_tokens=budget,
+            start_id=start_id,
+            end_id=end_id,
+            forced_ids=(end_id,),
+            is_open=prompt.opens_thinking,
+        )
 
     def _described(
         self, request: Request, prompt_tokens: int, limit: int, sampling: Sampling

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from services.gateway.conversation import Conversation, RawPrompt
+from services.gateway.wishes import Wishes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,6 +22,7 @@ class Request:
     seed: int | None = None
     stops: tuple[str, ...] = ()
     predicted: str | None = None
+    wishes: Wishes = Wishes()
     template_options: dict[str, Any] = field(default_factory=dict)
     # Where sessions may be named (with the request's headers); unchecked, as the client sent them.
     client_metadata: Any = None

@@ -2,6 +2,10 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from services.gateway.output.token_logprobs import TokenLogprob
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +20,8 @@ class Content:
     """A piece of the answer's text."""
 
     text: str
+    # of the tokens that ended since the last piece, where they were asked for
+    logprobs: "tuple[TokenLogprob, ...]" = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +58,19 @@ def merged(events: Iterable[Event]) -> list[Event]:
                 continue
             last = result[-1] if result else None
             if type(last) is type(event):
-                assert isinstance(last, Reasoning | Content | CallArguments)
-                result[-1] = type(event)(last.text + event.text)
+                result[-1] = _joined(last, event)
                 continue
         result.append(event)
     return result
+
+
+def _joined(first: Event, second: Event) -> Event:
+    match first, second:
+        case Content(), Content():
+            return Content(first.text + second.text, (*first.logprobs, *second.logprobs))
+        case Reasoning(), Reasoning():
+            return Reasoning(first.text + second.text)
+        case CallArguments(), CallArguments():
+            return CallArguments(first.text + second.text)
+        case _:
+            raise AssertionError("only pieces of one kind are joined")

@@ -39,6 +39,7 @@ class Output:
     """Holds back incomplete characters, undecided markup and whatever may become a stop string."""
 
     def __init__(self, tokenizer: Tokenizer, parser: OutputParser, stops: tuple[str, ...]) -> None:
+        self.tokenizer = tokenizer
         self._detokenizer = Detokenizer(tokenizer)
         self._parser = parser
         self._stops = StopStrings(stops)

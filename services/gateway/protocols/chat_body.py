@@ -15,6 +15,9 @@ from services.gateway.protocols.decoding import (
     TopK,
     TopP,
 )
+from services.gateway.protocols.ninfer_options import NinferOptions
+
+Bias = Annotated[float, Meta(ge=-100, le=100)]
 
 
 class Part(msgspec.Struct):
@@ -75,6 +78,9 @@ class ChatBody(msgspec.Struct):
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     prediction: Prediction | None = None
+    repetition_penalty: Annotated[float, Meta(gt=0, le=10)] | None = None
+    min_tokens: Annotated[int, Meta(ge=0)] | None = None
+    ninfer: NinferOptions | None = None
     tools: Annotated[list[dict[str, Any]], Meta(max_length=MAX_TOOLS)] | None = None
     tool_choice: str | dict[str, Any] | None = None
     chat_template_kwargs: dict[str, Any] | None = None
@@ -82,8 +88,8 @@ class ChatBody(msgspec.Struct):
     client_metadata: Any = None
     n: int | None = None
     logprobs: bool | None = None
-    top_logprobs: int | None = None
-    logit_bias: dict[str, float] | None = None
+    top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
+    logit_bias: Annotated[dict[str, Bias], Meta(max_length=1024)] | None = None
     presence_penalty: Penalty | None = None
     frequency_penalty: Penalty | None = None
     response_format: ResponseFormat | None = None

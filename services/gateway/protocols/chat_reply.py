@@ -12,6 +12,7 @@ from services.gateway.output.events import (
     Event,
     Reasoning,
 )
+from services.gateway.output.token_logprobs import Candidate
 from services.gateway.protocols.openai_errors import error_body
 from services.gateway.protocols.sse import DONE, data
 from services.gateway.protocols.usage import chat_usage, timings
@@ -38,8 +39,8 @@ class ChatReply:
         return self._chunk({"role": "assistant", "content": ""})
 
     def events(self, events: list[Event]) -> bytes:
-        deltas = [self._delta(event) for event in events]
-        return b"".join(self._chunk(delta) for delta in deltas if delta)
+        deltas = [(self._delta(event), logprobs_of([event])) for event in events]
+        return b"".join(self._chunk(delta, logprobs=found) for delta, found in deltas if delta)
 
     def heartbeat(self) -> bytes:
         return self._chunk({})
@@ -71,7 +72,7 @@ class ChatReply:
         choice = {
             "index": 0,
             "message": message,
-            "logprobs": None,
+            "logprobs": logprobs_of(events),
             "finish_reason": FINISH_REASONS[result.reason],
         }
         return {
@@ -83,13 +84,18 @@ class ChatReply:
             "ninfer": ninfer,
         }
 
-    def _chunk(self, delta: dict[str, Any], finish_reason: str | None = None) -> bytes:
-        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
+    def _chunk(
+        self,
+        delta: dict[str, Any],
+        finish_reason: str | None = None,
+        logprobs: dict[str, Any] | None = None,
+    ) -> bytes:
+        choice = {"index": 0, "delta": delta, "logprobs": logprobs, "finish_reason": finish_reason}
         return data({**self._base, "object": "chat.completion.chunk", "choices": [choice]})
 
     def _delta(self, event: Event) -> dict[str, Any] | None:
         match event:
-            case Content(text):
+            case Content(text=text):
                 return {"content": text}
             case Reasoning(text):
                 return {"reasoning_content": text}
@@ -106,6 +112,25 @@ class ChatReply:
                 return None
             case _:
                 assert_never(event)
+
+
+def logprobs_of(events: list[Event]) -> dict[str, Any] | None:
+    """The `logprobs` object of a choice; None where they were not asked for."""
+    found = [entry for event in events if isinstance(event, Content) for entry in event.logprobs]
+    if not found:
+        return None
+    content = [_entry(e.token) | {"top_logprobs": [_entry(c) for c in e.top]} for e in found]
+    return {"content": content, "refusal": None}
+
+
+def _entry(candidate: Candidate) -> dict[str, Any]:
+    text, logprob = candidate
+    # -9999 is what OpenAI's API says for what has no probability at all: JSON has no infinity
+    return {
+        "token": text.decode(errors="replace"),
+        "logprob": logprob if logprob > -9999.0 else -9999.0,
+        "bytes": list(text),
+    }
 
 
 def call_id(key: str) -> str:

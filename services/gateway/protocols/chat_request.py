@@ -6,7 +6,9 @@ from services.gateway.conversation import Call, Conversation, Role, Turn
 from services.gateway.depth import check_depth
 from services.gateway.protocols.chat_body import ChatBody, ChatMessage, Part, ToolCall
 from services.gateway.protocols.decoding import check_stops, check_template_options, decode, refuse
+from services.gateway.protocols.ninfer_options import speculation_of
 from services.gateway.request import Request
+from services.gateway.wishes import Wishes
 from shared.errors import BadParameter
 
 ROLES: dict[str, Role] = {
@@ -17,15 +19,18 @@ ROLES: dict[str, Role] = {
     "tool": "tool",
     "function": "tool",
 }
-SAMPLING = ("temperature", "top_p", "top_k", "min_p")
+SAMPLING = (
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "presence_penalty",
+    "frequency_penalty",
+    "repetition_penalty",
+)
 
 # Refused whenever they hold anything: to ignore one would silently change what was asked for.
 UNBUILT = (
-    "logprobs",
-    "top_logprobs",
-    "logit_bias",
-    "presence_penalty",
-    "frequency_penalty",
     "audio",
     "functions",
     "chat_template",
@@ -58,6 +63,7 @@ def parse(raw: bytes) -> Request:
         seed=body.seed,
         stops=check_stops(stops_of(body.stop), "stop"),
         predicted=_predicted_of(body),
+        wishes=_wishes_of(body),
         template_options=check_template_options(body.chat_template_kwargs),
         client_metadata=body.client_metadata,
         metadata=body.metadata,
@@ -67,6 +73,29 @@ def parse(raw: bytes) -> Request:
 def given_sampling(body: Any) -> dict[str, float | int]:
     chosen = {name: getattr(body, name) for name in SAMPLING}
     return {name: value for name, value in chosen.items() if value is not None}
+
+
+def _wishes_of(body: ChatBody) -> Wishes:
+    """Raises BadParameter."""
+    if body.top_logprobs and not body.logprobs:
+        raise BadParameter("top_logprobs needs logprobs: true", param="top_logprobs")
+    options = body.ninfer
+    return Wishes(
+        logit_bias=bias_of(body.logit_bias),
+        min_tokens=body.min_tokens or 0,
+        top_logprobs=(body.top_logprobs or 0) if body.logprobs else None,
+        speculation=speculation_of(options),
+        cache_salt=(options.cache_salt or "") if options else "",
+        thinking_budget=options.thinking_budget if options else None,
+    )
+
+
+def bias_of(bias: dict[str, float] | None) -> tuple[tuple[int, float], ...]:
+    """Raises BadParameter: a key that is no token id."""
+    for key in bias or ():
+        if not key.isascii() or not key.isdecimal() or len(key) > 9:
+            raise BadParameter(f"'{key}' is no token id", param="logit_bias")
+    return tuple((int(key), value) for key, value in (bias or {}).items())
 
 
 def stops_of(stop: str | list[str] | None) -> tuple[str, ...]:

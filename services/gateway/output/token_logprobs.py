@@ -1,0 +1,63 @@
+"""Log probabilities of output tokens, kept until the text they belong to is certain."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from services.gateway.output.events import Content, Event
+from shared.messages import OutputTokens
+from shared.tokenizer import Tokenizer
+
+
+class Candidate(NamedTuple):
+    text: bytes
+    logprob: float
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """One token of the content, and the tokens that were as likely or nearly so."""
+
+    token: Candidate
+    top: tuple[Candidate, ...]  # best first
+
+
+class LogprobCollector:
+    """Hands each token's logprob out with the first piece of content that follows it."""
+
+    def __init__(self, tokenizer: Tokenizer, stop_ids: Sequence[int]) -> None:
+        self._tokenizer = tokenizer
+        self._stop_ids = frozenset(stop_ids)
+        self._waiting: list[TokenLogprob] = []
+
+    def add(self, tokens: OutputTokens, first: int, counted: int) -> None:
+        """The tokens [first, counted) of the message: reasoning stands before, what a stop string
+        cut off behind. A stop token has no text and no entry."""
+        logprobs = tokens.logprobs
+        if logprobs is None:
+            return
+        width = logprobs.width
+        for i in range(first, counted):
+            token_id = int(tokens.token_ids[i])
+            if token_id in self._stop_ids:
+                continue
+            ranked = slice(i * width, (i + 1) * width)
+            top = zip(logprobs.top_ids[ranked].tolist(), logprobs.top[ranked].tolist(), strict=True)
+            self._waiting.append(
+                TokenLogprob(
+                    self._candidate(token_id, float(logprobs.chosen[i])),
+                    tuple(self._candidate(*pair) for pair in top),
+                )
+            )
+
+    def attach(self, events: list[Event]) -> list[Event]:
+        """The events, with all that waits on the last piece of content among them."""
+        for index in range(len(events) - 1, -1, -1):
+            event = events[index]
+            if isinstance(event, Content):
+                waiting, self._waiting = tuple(self._waiting), []
+                return [*events[:index], Content(event.text, waiting), *events[index + 1 :]]
+        return events
+
+    def _candidate(self, token_id: int, logprob: float) -> Candidate:
+        return Candidate(self._tokenizer.token_bytes(token_id), logprob)
