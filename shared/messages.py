@@ -11,6 +11,7 @@ from typing import Literal
 
 import numpy as np
 
+from shared.sampling import Grammar as Grammar
 from shared.sampling import Sampling as Sampling
 from shared.sampling import Speculation as Speculation
 from shared.sampling import ThinkingLimit as ThinkingLimit
@@ -174,6 +175,7 @@ class Generate(Wire, frozen=True, kw_only=True):
     min_output_tokens: int = 0  # stop tokens cannot be drawn before
     top_logprobs: int | None = None  # logprobs of every token and so many alternatives; None: none
     thinking: ThinkingLimit | None = None
+    grammar: Grammar | None = None
     speculation: Speculation = Speculation()
     cache_salt: str = ""  # prefixes are reused only between requests of one salt
     session: DraftSession | None = None  # None: it names none

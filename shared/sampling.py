@@ -27,6 +27,13 @@ class ThinkingLimit(Wire, frozen=True, kw_only=True):
     is_open: bool  # the prompt ends inside of reasoning
 
 
+class Grammar(Wire, frozen=True, kw_only=True):
+    """What the output must look like."""
+
+    text: str  # as llguidance serialises a grammar
+    after_id: int | None = None  # it begins behind this token; None: with the first token
+
+
 class Speculation(Wire, frozen=True, kw_only=True):
     """What one request wants of drafting, within what the server was started with."""
 

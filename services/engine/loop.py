@@ -8,18 +8,15 @@ import structlog
 
 from services.engine import planner
 from services.engine.accept import verify
-from services.engine.checks import check_request, refuse
 from services.engine.drafting.draft import Draft
 from services.engine.drafting.router import DraftRouter
-from services.engine.ledger import Ledger
+from services.engine.intake import Intake
 from services.engine.post import ArchiveAnswer, FromGateway, GatewayGone, Inbound, Post
 from services.engine.prefix import PrefixCache
 from services.engine.request import Request
 from services.engine.runner import ModelFault, Pass, Runner
 from services.engine.sessions import Ended, Sessions
 from services.engine.table import RequestTable
-from services.engine.tally import Tally
-from services.engine.target import Target
 from shared.messages import (
     Cancel,
     EngineLimits,
@@ -50,7 +47,7 @@ class Engine:
         post: Post,
         limits: EngineLimits,
         *,
-        context: int,
+        intake: Intake,
         prefixes: PrefixCache,
         sessions: Sessions,
     ) -> None:
@@ -58,10 +55,9 @@ class Engine:
         self._drafters = drafters
         self._post = post
         self._limits = limits
-        self._context = context
+        self._intake = intake
         self._table = RequestTable(prefixes)
         self._sessions = sessions
-        self._draft_window = max(limits.draft_tokens, limits.ngram_draft_tokens)
         self._faults = 0
         self._log = structlog.get_logger(service="engine")
 
@@ -129,31 +125,13 @@ class Engine:
                 assert_never(message)
 
     def _accept(self, gateway: bytes, generate: Generate) -> None:
-        refused = self._refusal(generate)
-        if refused is not None:
+        taken = self._intake.take(gateway, generate, self._table)
+        if isinstance(taken, Failed):
             self._drafters.release(generate.request_id)
-            self._post.send(gateway, refused)
+            self._post.send(gateway, taken)
             return
-        room = self._context - len(generate.prompt_ids)
-        output_limit = min(generate.max_output_tokens, room)
-        request = Request(
-            gateway=gateway,
-            generate=generate,
-            ledger=Ledger(generate.prompt_ids, output_limit),
-            output_limit=output_limit,
-            limited_by="context" if room < generate.max_output_tokens else "length",
-            tally=Tally(time.monotonic(), self._draft_window),
-            target=Target(generate, self._runner.vocab_size, self._runner.device),
-        )
-        self._table.add(request)
+        self._table.add(taken)
         self._drafters.begin(generate.request_id, expect_index=generate.expect_index)
-
-    def _refusal(self, generate: Generate) -> Failed | None:
-        if len(self._table) >= self._limits.max_waiting + self._limits.max_concurrency:
-            return refuse(generate, "rate_limit_exceeded", "too many requests are open")
-        if generate.request_id in self._table:
-            return refuse(generate, "server_error", "the gateway sent a request twice")
-        return check_request(generate, self._context, self._runner.vocab_size)
 
     # -- propose, verify, commit -----------------------------------------------------------------
 
@@ -164,9 +142,11 @@ class Engine:
             request = self._request(row)
             if not row.draft_room or not request.ledger.output_len:
                 continue
-            if draft := self._drafters.propose(
+            draft = self._drafters.propose(
                 row.request_id, request.ledger, row.draft_room, request.tally
-            ):
+            )
+            # what the request's grammar forbids could never be accepted
+            if draft and (draft := draft.cut(request.target.admitted(draft.token_ids))):
                 drafts[row.request_id] = draft
         return drafts
 
@@ -274,7 +254,7 @@ class Engine:
             running=len(running),
             waiting=len(self._table.waiting),
             kv_used_tokens=sum(r.computed for r in running),
-            kv_total_tokens=self._limits.max_concurrency * self._context,
+            kv_total_tokens=self._limits.max_concurrency * self._intake.context,
         )
 
     def shut_down(self) -> None:

@@ -9,7 +9,9 @@ from services.engine.config import EngineConfig, resolve
 from services.engine.device import parse_dtype, resolve_device, set_threads
 from services.engine.drafting.router import DraftRouter
 from services.engine.drafting.settings import DraftSettings
+from services.engine.grammar import GrammarCompiler
 from services.engine.host_tier import HostTier
+from services.engine.intake import Intake
 from services.engine.kv import KvCache
 from services.engine.loop import Engine
 from services.engine.models.load import load_model
@@ -18,6 +20,7 @@ from services.engine.post import Post
 from services.engine.prefix import PrefixCache
 from services.engine.runner import Runner
 from services.engine.sessions import Sessions
+from services.engine.target import Targets
 from shared import endpoints, lifecycle, logs, options
 from shared.messages import EngineReady, EngineStatus, ModelFacts
 from shared.tokenizer import Tokenizer
@@ -88,8 +91,11 @@ def main(argv: list[str]) -> None:
         boundary_ids=tokenizer.special_ids,
         vocab_size=model.config.vocab_size,
     )
+    grammars = GrammarCompiler(config.model, facts.vocab_size, tokenizer.stop_ids)
+    targets = Targets(facts.vocab_size, device, grammars)
+    intake = Intake(limits, context, facts.vocab_size, targets)
     engine = Engine(
-        runner, router, post, limits, context=context, prefixes=prefixes, sessions=sessions
+        runner, router, post, limits, intake=intake, prefixes=prefixes, sessions=sessions
     )
     shown = {
         "model": facts.model_id,

@@ -14,7 +14,7 @@ from services.gateway.output.output import OutputParser, PlainParser
 from services.gateway.rendering import messages_of
 from services.gateway.request import Request
 from shared.errors import BadParameter, ModelNotFound, PromptTooLong
-from shared.messages import BuildIndex, EngineReady, Generate, Sampling, ThinkingLimit
+from shared.messages import BuildIndex, EngineReady, Generate, Grammar, Sampling, ThinkingLimit
 from shared.template import ChatTemplate, Prompt
 from shared.tokenizer import Tokenizer
 
@@ -73,6 +73,7 @@ class Planner:
                 min_output_tokens=min(request.wishes.min_tokens, limit),
                 top_logprobs=request.wishes.top_logprobs,
                 thinking=self._thinking_of(request, prompt),
+                grammar=self._grammar_of(request, prompt),
                 speculation=request.wishes.speculation,
                 cache_salt=request.wishes.cache_salt,
             ),
@@ -135,6 +136,15 @@ class Planner:
         return msgspec.structs.replace(
             self.sampling, seed=seed, logit_bias=bias, **request.sampling
         )
+
+    def _grammar_of(self, request: Request, prompt: Prompt) -> Grammar | None:
+        """The answer's grammar begins behind the reasoning, if the prompt has opened one."""
+        text = request.wishes.grammar
+        if text is None:
+            return None
+        marks = self.tokenizer.thinking_ids
+        thinks = prompt.opens_thinking and marks is not None
+        return Grammar(text=text, after_id=marks[1] if marks and thinks else None)
 
     def _thinking_of(self, request: Request, prompt: Prompt) -> ThinkingLimit | None:
         """Raises BadParameter: a budget for a model that does not think."""

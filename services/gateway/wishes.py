@@ -12,4 +12,5 @@ class Wishes:
     top_logprobs: int | None = None  # None: no logprobs at all
     speculation: Speculation = Speculation()
     cache_salt: str = ""
+    grammar: str | None = None  # what the answer must look like, as llguidance serialises it
     thinking_budget: int | None = None  # tokens of reasoning, None: as many as it takes

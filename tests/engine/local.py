@@ -12,7 +12,9 @@ import torch
 from services.engine.batch import Batch, RowSpan
 from services.engine.drafting.router import DraftRouter
 from services.engine.drafting.settings import DraftSettings
+from services.engine.grammar import GrammarCompiler
 from services.engine.host_tier import HostTier
+from services.engine.intake import Intake
 from services.engine.kv import KvCache
 from services.engine.loop import Engine
 from services.engine.models.load import load_model
@@ -22,6 +24,7 @@ from services.engine.prefix import PrefixCache
 from services.engine.prefix_blocks import BLOCK_TOKENS
 from services.engine.runner import Runner
 from services.engine.sessions import Sessions
+from services.engine.target import Targets
 from services.indexer.builder import Builder
 from shared.messages import (
     BuildIndex,
@@ -86,6 +89,8 @@ class LocalEngine:
         )
         self.kv = kv
         self.runner = Runner(model, kv, device)
+        grammars = GrammarCompiler(folder, model.config.vocab_size, self.tokenizer.stop_ids)
+        self._targets = Targets(model.config.vocab_size, device, grammars)
         self._slots = slots
         self._context = context
 
@@ -127,7 +132,7 @@ class LocalEngine:
             router,
             post,  # type: ignore[arg-type]
             limits,
-            context=self._context,
+            intake=Intake(limits, self._context, self.runner.vocab_size, self._targets),
             prefixes=PrefixCache(self.kv, HostTier(self.kv, host_bytes) if host_blocks else None),
             sessions=sessions,
         )

@@ -70,7 +70,6 @@ REFUSED: list[tuple[dict[str, Any], int, str, str | None]] = [
     ({"ninfer": {"ngram_draft_tokens": 64}}, 400, "", "ninfer.ngram_draft_tokens"),
     ({"ninfer": {"wide": 1}}, 400, "", "ninfer"),
     ({"ninfer": {"thinking_budget": 9}}, 400, "", "thinking_budget"),
-    ({"response_format": {"type": "json_object"}}, 400, "", "response_format"),
     ({"modalities": ["text", "audio"]}, 400, "", "modalities"),
     ({"functions": [{"name": "f"}]}, 400, "", "functions"),
     ({"chat_template": "{{ 1 }}"}, 400, "", "chat_template"),

@@ -1,6 +1,6 @@
 """What a drafter proposes."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from shared.messages import DraftKind
 
@@ -14,6 +14,14 @@ class Draft:
     position: int = 0  # of the first copied token, in its source
     match_length: int = 0  # tokens of the ledger that stand before it there
     neural: int = 0  # how many leading tokens are the neural drafter's
+
+    def cut(self, length: int) -> "Draft | None":
+        """Its first `length` tokens; None if that is none."""
+        if length >= len(self.token_ids):
+            return self
+        if length < 1:
+            return None
+        return replace(self, token_ids=self.token_ids[:length], neural=min(self.neural, length))
 
     @property
     def copied(self) -> int:

@@ -58,8 +58,25 @@ class Prediction(msgspec.Struct):
     content: str | list[Part]
 
 
+class JsonSchema(msgspec.Struct):
+    schema_: dict[str, Any] | None = msgspec.field(default=None, name="schema")
+    name: str | None = None
+    strict: bool | None = None
+
+
 class ResponseFormat(msgspec.Struct):
     type: str
+    json_schema: JsonSchema | None = None
+
+
+class StructuredOutputs(msgspec.Struct, forbid_unknown_fields=True):
+    """vLLM's field: one of these."""
+
+    json: dict[str, Any] | None = None
+    regex: str | None = None
+    choice: list[str] | None = None
+    grammar: str | None = None
+    json_object: bool | None = None
 
 
 class ChatBody(msgspec.Struct):
@@ -97,10 +114,11 @@ class ChatBody(msgspec.Struct):
     audio: Any = None
     functions: Any = None  # the form before tools
     chat_template: Any = None  # templates come from the model's folder only
-    grammar: Any = None
+    structured_outputs: StructuredOutputs | None = None
+    # older names for parts of it
+    guided_json: dict[str, Any] | None = None
+    guided_regex: str | None = None
+    guided_choice: list[str] | None = None
+    guided_grammar: str | None = None
+    grammar: Any = None  # llama.cpp's, in GBNF
     json_schema: Any = None
-    guided_json: Any = None
-    guided_regex: Any = None
-    guided_choice: Any = None
-    guided_grammar: Any = None
-    structured_outputs: Any = None

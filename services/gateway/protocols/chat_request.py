@@ -7,6 +7,7 @@ from services.gateway.depth import check_depth
 from services.gateway.protocols.chat_body import ChatBody, ChatMessage, Part, ToolCall
 from services.gateway.protocols.decoding import check_stops, check_template_options, decode, refuse
 from services.gateway.protocols.ninfer_options import speculation_of
+from services.gateway.protocols.structured import grammar_of
 from services.gateway.request import Request
 from services.gateway.wishes import Wishes
 from shared.errors import BadParameter
@@ -36,11 +37,6 @@ UNBUILT = (
     "chat_template",
     "grammar",
     "json_schema",
-    "guided_json",
-    "guided_regex",
-    "guided_choice",
-    "guided_grammar",
-    "structured_outputs",
 )
 
 
@@ -85,6 +81,7 @@ def _wishes_of(body: ChatBody) -> Wishes:
         min_tokens=body.min_tokens or 0,
         top_logprobs=(body.top_logprobs or 0) if body.logprobs else None,
         speculation=speculation_of(options),
+        grammar=grammar_of(body),
         cache_salt=(options.cache_salt or "") if options else "",
         thinking_budget=options.thinking_budget if options else None,
     )
@@ -112,8 +109,6 @@ def _refuse_unbuilt(body: ChatBody) -> None:
     lost = [name for name in UNBUILT if getattr(body, name)]
     if body.n not in (None, 1):
         lost.append("n")
-    if body.response_format is not None and body.response_format.type != "text":
-        lost.append("response_format")
     if set(body.modalities or ()) - {"text"}:
         lost.append("modalities")
     refuse(lost)
