@@ -266,12 +266,21 @@ GatewayToIndexer = BuildIndex | DropIndex
 # -- indexer -> engine -----------------------------------------------------------------------
 
 
+class SourceSpan(Wire, frozen=True, kw_only=True):
+    """Tokens [start, stop) of a source that are of another kind than the rest of it."""
+
+    kind: SourceKind
+    start: int
+    stop: int
+
+
 class IndexedSource(Wire, frozen=True, kw_only=True):
     """One immutable source with its index, as `shared/matching/segment.py` builds it."""
 
     kind: SourceKind
     tokens: Tokens  # int32 [n]; boundaries are -1
     order: np.ndarray  # int32 [n], positions sorted by reversed context
+    spans: tuple[SourceSpan, ...] = ()  # ascending, apart
 
 
 class IndexReady(Wire, frozen=True, kw_only=True):

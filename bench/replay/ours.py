@@ -26,9 +26,9 @@ class SourceBuilder:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._builder = Builder(tokenizer, MAX_CONTEXT)
-        self._built: tuple[str, IndexReady] | None = None
+        self._built: tuple[str, tuple[IndexReady, ...]] | None = None
 
-    def build(self, task: Task) -> IndexReady:
+    def build(self, task: Task) -> tuple[IndexReady, ...]:
         if self._built is None or self._built[0] != task.name:
             message = BuildIndex(
                 request_id=REQUEST,
@@ -36,13 +36,17 @@ class SourceBuilder:
                 tool_texts=task.tool_texts,
                 predicted=None,
             )
-            index = self._builder.build(message, threading.Event())
-            assert index is not None
-            self._built = (task.name, index)
+            parts = tuple(self._builder.build(message, threading.Event()))
+            self._built = (task.name, parts)
         return self._built[1]
 
     def beside_prompt(self, task: Task) -> list[np.ndarray]:
-        return [source.tokens for source in self.build(task).sources if source.kind != "prompt"]
+        return [
+            source.tokens
+            for part in self.build(task)
+            for source in part.sources
+            if source.kind != "prompt"
+        ]
 
 
 class NinferDrafter:
@@ -72,7 +76,8 @@ class NinferDrafter:
         cost = RoundCost.linear(self._column_cost)
         self._router = DraftRouter(self._settings, cost=cost, neural=neural)
         self._router.begin(REQUEST, expect_index=True)
-        self._router.add_index(self._sources.build(task))
+        for part in self._sources.build(task):
+            self._router.add_index(part)
         self._ledger = Ledger(task.prompt_ids, len(task.output_ids))
         self._ledger.append(task.output_ids[:1].tolist())
         self._tally = Tally(0.0, self._width)

@@ -2,15 +2,18 @@
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Protocol
 
 import numpy as np
 
+from services.indexer.tool_spans import tool_spans
 from shared.matching.contexts import BOUNDARY
-from shared.matching.derived import derived_sources
+from shared.matching.derived import derived_sources, file_texts
 from shared.matching.segment import SegmentIndex
-from shared.messages import BuildIndex, IndexedSource, IndexReady, SourceKind
+from shared.matching.views import json_view, patch_views
+from shared.messages import BuildIndex, IndexedSource, IndexReady, SourceKind, SourceSpan
 
 
 class TextEncoder(Protocol):
@@ -28,58 +31,90 @@ class Builder:
         self._tokenizer = tokenizer
         self._max_context = max_context
 
-    def build(self, message: BuildIndex, cancelled: threading.Event) -> IndexReady | None:
-        """None once `cancelled` is set, which is looked at between sources."""
-        started_s = time.perf_counter()
-        sources: list[IndexedSource] = []
-        for source in self._sources(message, cancelled):
-            if source is not None:
-                sources.append(source)
-        if cancelled.is_set():
-            return None
-        return IndexReady(
-            request_id=message.request_id,
-            sources=tuple(sources),
-            build_s=time.perf_counter() - started_s,
-        )
+    def build(self, message: BuildIndex, cancelled: threading.Event) -> Iterator[IndexReady]:
+        """First what is copied most, then the views of files: they take several times as long.
 
-    def _sources(
+        Ends once `cancelled` is set, which is looked at between sources.
+        """
+        started_s = time.perf_counter()
+        left = self._max_context
+        sources: list[IndexedSource] = []
+        for kind, ids in self._texts(message, cancelled):
+            if kind == "derived":
+                left -= len(ids)
+            spans: tuple[SourceSpan, ...] = ()
+            if kind == "prompt":
+                # what the prompt holds is no longer than the prompt
+                spans = tool_spans(ids, self._encoded(message.tool_texts, len(ids), cancelled))
+            sources += self._index(kind, ids, spans)
+        if cancelled.is_set():
+            return
+        yield _ready(message, sources, started_s)
+        views = self._view_ids(message.tool_texts, left, cancelled)
+        if len(views) and not cancelled.is_set():
+            yield _ready(message, self._index("derived", views), started_s)
+
+    def _texts(
         self, message: BuildIndex, cancelled: threading.Event
-    ) -> Iterator[IndexedSource | None]:
+    ) -> Iterator[tuple[SourceKind, np.ndarray]]:
         """In the order in which they count as indexed: later ones are the more recent."""
         if not cancelled.is_set():
-            yield self._index("prompt", message.prompt_ids)
-        derived = self._derived_ids(message.tool_texts, cancelled)
+            yield "prompt", message.prompt_ids
+        listings = chain.from_iterable(map(derived_sources, message.tool_texts))
+        derived = self._encoded(listings, self._max_context, cancelled)
         if not cancelled.is_set():
-            yield self._index("derived", derived)
+            yield "derived", _joined(derived)
         if message.predicted and not cancelled.is_set():
             predicted = self._tokenizer.encode_text(message.predicted)
-            yield self._index("predicted", predicted[: self._max_context])
+            yield "predicted", predicted[: self._max_context]
 
-    def _derived_ids(self, tool_texts: tuple[str, ...], cancelled: threading.Event) -> np.ndarray:
-        """All derived sources, a boundary between any two; together one context of tokens.
+    def _view_ids(
+        self, tool_texts: tuple[str, ...], budget: int, cancelled: threading.Event
+    ) -> np.ndarray:
+        """The newest files' first, as far as the budget goes; the newest stand last."""
+        views = (
+            view
+            for tool_text in reversed(tool_texts)
+            for text in file_texts(tool_text)
+            for view in (*patch_views(text), json_view(text))
+        )
+        return _joined(list(self._encoded(views, budget, cancelled))[::-1])
 
-        One index for all of them: a lookup then costs the same for one file and for fifty, and the
-        boundaries keep their windows apart.
-        """
-        parts: list[np.ndarray] = []
-        left = self._max_context
-        for tool_text in tool_texts:
-            for text in derived_sources(tool_text):
-                if left <= 0 or cancelled.is_set():
-                    break
-                ids = self._tokenizer.encode_text(text)[:left]
-                left -= len(ids)
-                parts += [ids, np.array([BOUNDARY], np.int32)]
-            if left <= 0 or cancelled.is_set():
-                break
-        return np.concatenate(parts[:-1]) if parts else np.empty(0, np.int32)
+    def _encoded(
+        self, texts: Iterable[str], budget: int, cancelled: threading.Event
+    ) -> Iterator[np.ndarray]:
+        """Each text's ids; together `budget` tokens, for which the last may be cut."""
+        for text in texts:
+            if budget <= 0 or cancelled.is_set():
+                return
+            ids = self._tokenizer.encode_text(text)[:budget]
+            budget -= len(ids)
+            yield ids
 
-    def _index(self, kind: SourceKind, ids: np.ndarray) -> IndexedSource | None:
-        """None if there is nothing to copy: less than two tokens in a row."""
+    def _index(
+        self, kind: SourceKind, ids: np.ndarray, spans: tuple[SourceSpan, ...] = ()
+    ) -> list[IndexedSource]:
+        """Empty if there is nothing to copy: less than two tokens in a row."""
         # A prompt holds special tokens, plain text cannot: there an id is never a boundary.
         boundaries = self._tokenizer.special_ids if kind == "prompt" else frozenset()
         index = SegmentIndex.build(ids, boundaries)
         if not len(index.order):
-            return None
-        return IndexedSource(kind=kind, tokens=index.tokens, order=index.order)
+            return []
+        return [IndexedSource(kind=kind, tokens=index.tokens, order=index.order, spans=spans)]
+
+
+def _ready(message: BuildIndex, sources: list[IndexedSource], started_s: float) -> IndexReady:
+    return IndexReady(
+        request_id=message.request_id,
+        sources=tuple(sources),
+        build_s=time.perf_counter() - started_s,
+    )
+
+
+def _joined(parts: Iterable[np.ndarray]) -> np.ndarray:
+    """One array with a boundary between any two: a lookup then costs the same for one file and
+    for fifty, and no window spans two of them."""
+    joined: list[np.ndarray] = []
+    for ids in parts:
+        joined += [ids, np.array([BOUNDARY], np.int32)]
+    return np.concatenate(joined[:-1]) if joined else np.empty(0, np.int32)

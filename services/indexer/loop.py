@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import assert_never
@@ -114,14 +115,14 @@ class Indexer:
         loop = asyncio.get_running_loop()
         while True:
             build = await self._backlog.next()
-            ready = await loop.run_in_executor(self._worker, self._attempt, build)
-            if ready is not None:
+            parts = self._builder.build(build.message, build.cancelled)
+            while ready := await loop.run_in_executor(self._worker, self._attempt, parts, build):
                 await self._deliver(ready, build)
 
-    def _attempt(self, build: Build) -> IndexReady | None:
-        """In the worker thread."""
+    def _attempt(self, parts: Iterator[IndexReady], build: Build) -> IndexReady | None:
+        """The next part, in the worker thread."""
         try:
-            return self._builder.build(build.message, build.cancelled)
+            return next(parts, None)
         except Exception:  # noqa: BLE001 - one odd request must not cost all others their copies
             self._log.exception("build_failed", request_id=build.message.request_id)
             return None

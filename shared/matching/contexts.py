@@ -128,6 +128,12 @@ def longest(
     return Span(length, start, stop)
 
 
+def common_length(text: bytes | bytearray, position: int, query: bytes) -> int:
+    """How many tokens the context of `position` shares with `query`, at most 64."""
+    at = len(text) - TOKEN_BYTES * position
+    return _common(query, text[at : at + len(query)])
+
+
 def _common(left: bytes | bytearray, right: bytes | bytearray) -> int:
     """How many leading tokens are equal."""
     size = min(len(left), len(right))

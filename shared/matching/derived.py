@@ -21,6 +21,13 @@ def derived_sources(tool_text: str) -> Iterator[str]:
         yield from _listings(text)
 
 
+def file_texts(tool_text: str) -> Iterator[str]:
+    """What one tool result shows of files: of each part its listings, else all of its text."""
+    for text in _payloads(tool_text):
+        listings = list(_listings(text))
+        yield from listings or (text,)
+
+
 def _payloads(text: str) -> Iterator[str]:
     """The text itself, or the strings of a JSON-wrapped result, unescaped."""
     if text.lstrip()[:1] not in ("[", "{"):

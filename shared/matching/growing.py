@@ -16,12 +16,13 @@ from shared.matching.contexts import (
     BOUNDARY,
     DEPTH,
     TOKEN_BYTES,
+    common_length,
     context_order,
     longest,
     room_at,
     roomiest,
 )
-from shared.matching.hit import Hit
+from shared.matching.hit import Hit, Matches
 
 TAIL_POSITIONS = 4096  # an insertion moves 8 KiB on average: 0.2 of its 3 microseconds
 RUN_POSITIONS = 65_536  # the largest merge takes about 7 ms, once in as many tokens
@@ -92,6 +93,49 @@ class GrowingIndex:
             hit = self._choose(run[span.start : span.stop], span.length, limit, wrap)
             best = hit if best is None else max(best, hit)
         return best
+
+    def matches(self, query: bytes, *, min_match: int = 1) -> Matches | None:
+        """Every place of the longest match; None if it is shorter than `min_match`."""
+        best: list[array[int]] = []
+        length = 0
+        for run in (*self._runs, self._tail):
+            span = longest(run, self._text, query, max(min_match, length))
+            if span is None:
+                continue
+            if span.length > length:
+                best, length = [], span.length
+            best.append(run[span.start : span.stop])
+        if not best:
+            return None
+        positions = np.concatenate([np.frombuffer(slots, np.int32) for slots in best])
+        return Matches(length, positions + np.int32(self._forgotten))
+
+    def match_length(self, position: int, query: bytes) -> int:
+        """How many tokens of `query` stand before `position`, 0..64; 0 if it is forgotten."""
+        held = position - self._forgotten
+        return common_length(self._text, held, query) if 0 < held <= self._count else 0
+
+    def available(self, position: int, limit: int) -> int:
+        """Tokens that may be copied from `position` on, 0..`limit`, without wrapping."""
+        held = position - self._forgotten
+        if not 0 < held < self._count:
+            return 0
+        return min(room_at(held, self._stops, self._count), limit)
+
+    def near(self, first: int, last: int, token: int) -> np.ndarray:
+        """int [n]: the positions in [first, last) that stand right behind `token`, ascending."""
+        first = max(first - self._forgotten, 1)
+        last = min(last - self._forgotten, self._count)
+        if first >= last:
+            return np.empty(0, np.int64)
+        window = np.frombuffer(self._text[self._at(last - 1) : self._at(first - 1)], ">i4")[::-1]
+        return np.flatnonzero(window == token) + (first + self._forgotten)
+
+    def next_tokens(self, positions: np.ndarray) -> np.ndarray:
+        """int32 [n]: the token at each position."""
+        text = np.frombuffer(self._text, ">i4")
+        following: np.ndarray = text[len(text) - 1 - (positions - self._forgotten)]
+        return following.astype(np.int32)
 
     def continuation(self, position: int, count: int) -> np.ndarray:
         """int32 [count]: the tokens from `position` on; past the end they repeat (a loop)."""

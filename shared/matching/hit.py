@@ -1,6 +1,8 @@
-"""`Hit`: one match inside one index."""
+"""What one index knows about a query: its best `Hit`, or every one of its longest `Matches`."""
 
 from typing import NamedTuple
+
+import numpy as np
 
 
 class Hit(NamedTuple):
@@ -9,3 +11,10 @@ class Hit(NamedTuple):
     length: int  # 1..64 tokens of the query that match
     available: int  # tokens that may be copied, at least 1, clipped at the limit asked for
     position: int  # where the continuation starts
+
+
+class Matches(NamedTuple):
+    """Every place where the query's longest match in one index ends."""
+
+    length: int  # 1..64 tokens
+    positions: np.ndarray  # int32 [at least 1], unordered: where a continuation would start

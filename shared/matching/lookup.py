@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from shared.matching.contexts import TOKEN_BYTES, query_bytes
-from shared.matching.hit import Hit
+from shared.matching.hit import Hit, Matches
 
 
 class Source(Protocol):
@@ -15,6 +15,16 @@ class Source(Protocol):
     def find(
         self, query: bytes, limit: int, *, min_match: int = 1, wrap: bool = False
     ) -> Hit | None: ...
+
+    def matches(self, query: bytes, *, min_match: int = 1) -> Matches | None: ...
+
+    def match_length(self, position: int, query: bytes) -> int: ...
+
+    def available(self, position: int, limit: int) -> int: ...
+
+    def near(self, first: int, last: int, token: int) -> np.ndarray: ...
+
+    def next_tokens(self, positions: np.ndarray) -> np.ndarray: ...
 
     def continuation(self, position: int, count: int) -> np.ndarray: ...
 

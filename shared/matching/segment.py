@@ -10,12 +10,14 @@ import numpy as np
 
 from shared.matching.contexts import (
     BOUNDARY,
+    common_length,
     context_order,
     longest,
     reversed_bytes,
+    room_at,
     roomiest,
 )
-from shared.matching.hit import Hit
+from shared.matching.hit import Hit, Matches
 
 
 class SegmentIndex:
@@ -62,6 +64,32 @@ class SegmentIndex:
         positions = self.order[span.start : span.stop]
         position, room = roomiest(positions, self._stops, len(self.tokens), limit)
         return Hit(span.length, room, position)
+
+    def matches(self, query: bytes, *, min_match: int = 1) -> Matches | None:
+        """Every place of the longest match; None if it is shorter than `min_match`."""
+        span = longest(self._slots, self._text, query, min_match)
+        if span is None:
+            return None
+        return Matches(span.length, self.order[span.start : span.stop])
+
+    def match_length(self, position: int, query: bytes) -> int:
+        """How many tokens of `query` stand before `position`, 0..64."""
+        return common_length(self._text, position, query)
+
+    def available(self, position: int, limit: int) -> int:
+        """Tokens that may be copied from `position` on, 0..`limit`."""
+        return min(room_at(position, self._stops, len(self.tokens)), limit)
+
+    def near(self, first: int, last: int, token: int) -> np.ndarray:
+        """int [n]: the positions in [first, last) that stand right behind `token`, ascending."""
+        first = max(first, 1)
+        found: np.ndarray = np.flatnonzero(self.tokens[first - 1 : max(last - 1, 0)] == token)
+        return found + first
+
+    def next_tokens(self, positions: np.ndarray) -> np.ndarray:
+        """int32 [n]: the token at each position."""
+        following: np.ndarray = self.tokens[positions]
+        return following
 
     def continuation(self, position: int, count: int) -> np.ndarray:
         """int32 [count]: the tokens from `position` on."""

@@ -162,7 +162,7 @@ class LocalEngine:
         for request in requests:
             post.inbound.append(FromGateway(b"local", request))
             if width:
-                post.inbound.append(self._index(request, tool_texts))
+                post.inbound += self._indexes(request, tool_texts)
         for _ in range(MAX_TURNS):
             engine.turn(plan_limits)
             engine.check()
@@ -170,16 +170,14 @@ class LocalEngine:
                 return _outputs(post.sent)
         raise AssertionError("the engine did not finish")
 
-    def _index(self, request: Generate, tool_texts: Sequence[str]) -> IndexReady:
+    def _indexes(self, request: Generate, tool_texts: Sequence[str]) -> list[IndexReady]:
         message = BuildIndex(
             request_id=request.request_id,
             prompt_ids=request.prompt_ids,
             tool_texts=tuple(tool_texts),
             predicted=None,
         )
-        ready = Builder(self.tokenizer, self._context).build(message, threading.Event())
-        assert ready is not None
-        return ready
+        return list(Builder(self.tokenizer, self._context).build(message, threading.Event()))
 
 
 def generate(

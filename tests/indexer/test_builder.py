@@ -15,10 +15,18 @@ def request(prompt_ids: np.ndarray, *tool_texts: str, predicted: str | None = No
     )
 
 
+def parts(message: BuildIndex, *, max_context: int = 1000) -> list[IndexReady]:
+    return list(Builder(CharTokenizer(), max_context).build(message, threading.Event()))
+
+
 def built(message: BuildIndex, *, max_context: int = 1000) -> IndexReady:
-    ready = Builder(CharTokenizer(), max_context).build(message, threading.Event())
-    assert ready is not None
-    return ready
+    """The first part, which holds everything but the views."""
+    return parts(message, max_context=max_context)[0]
+
+
+def views(*tool_texts: str, max_context: int = 1000) -> list[str]:
+    _, *later = parts(request(int32(1, 2), *tool_texts), max_context=max_context)
+    return [text for ready in later for text in text_of(indexes(ready)["derived"]).split("|")]
 
 
 def indexes(ready: IndexReady) -> dict[str, SegmentIndex]:
@@ -61,8 +69,8 @@ def test_derived_tokens_stop_at_the_budget_and_the_last_source_is_cut() -> None:
 def test_nothing_is_tokenised_once_the_budget_is_spent() -> None:
     tokenizer = CharTokenizer()
     message = request(int32(1, 2), *[listing("aa", "bb", "cc")] * 5)
-    Builder(tokenizer, 8).build(message, threading.Event())
-    assert len(tokenizer.encoded) == 1
+    assert len(list(Builder(tokenizer, 8).build(message, threading.Event()))) == 1
+    assert [text for text in tokenizer.encoded if ":" not in text] == ["aa\nbb\ncc"]
 
 
 def test_the_budget_leaves_the_prompt_whole() -> None:
@@ -98,7 +106,7 @@ def test_a_cancelled_build_stops_before_the_next_source() -> None:
             return tokenizer.encode_text(text)
 
     message = request(int32(1, 2), *[listing("a", "b", "c")] * 4, predicted="p")
-    assert Builder(Cancelling(), 100).build(message, cancelled) is None
+    assert list(Builder(Cancelling(), 100).build(message, cancelled)) == []
     assert len(tokenizer.encoded) == 1
 
 
@@ -107,3 +115,46 @@ def test_the_newest_file_wins_a_tie() -> None:
     derived = indexes(ready)["derived"]
     found = find([ord(c) for c in "b\nc"], [derived], 1)
     assert found == Match(0, 12, 3, 1)
+
+
+def test_views_of_a_file_come_in_a_part_of_their_own() -> None:
+    assert views(listing("a", '"b"', "c")) == ['a\\n\\"b\\"\\nc', '-a\n-"b"\n-c', ' a\n "b"\n c']
+
+
+def test_a_result_without_numbers_has_views_too() -> None:
+    assert " x = 1\n \n y = 2\n" in views("x = 1\n\ny = 2\n")
+
+
+def test_a_prompt_without_tool_results_has_no_views() -> None:
+    assert len(parts(request(int32(1, 2, 3), predicted="text"))) == 1
+
+
+def test_views_spend_what_the_derived_sources_leave_on_the_newest_files() -> None:
+    found = views(listing("old", "o", "o"), listing("new", "n", "n"), max_context=14 + 11)
+    assert found == [" new\n n\n n"]
+
+
+def test_tool_results_are_told_apart_in_the_prompt() -> None:
+    tool = "the text of a tool result"
+    prompt = int32(*map(ord, f"before {tool} after"))
+    (span,) = built(request(prompt, tool)).sources[0].spans
+    assert (span.kind, span.start, span.stop) == ("tool", 7, 7 + len(tool))
+
+
+def test_tool_results_that_were_joined_with_the_template_at_their_edges_are_found() -> None:
+    tool = "the text of a tool result"
+    prompt = int32(*map(ord, f"before_{tool[2:-3]}_after"))
+    (span,) = built(request(prompt, tool)).sources[0].spans
+    assert (span.start, span.stop) == (7, 7 + len(tool) - 5)
+
+
+def test_a_tool_result_that_the_prompt_does_not_hold_has_no_span() -> None:
+    prompt = int32(*map(ord, "something else entirely"))
+    assert built(request(prompt, "the text of a tool result")).sources[0].spans == ()
+
+
+def test_the_same_tool_result_twice_is_found_in_both_places() -> None:
+    tool = "the text of a tool result"
+    prompt = int32(*map(ord, f"{tool}, and {tool}"))
+    spans = built(request(prompt, tool, tool)).sources[0].spans
+    assert [(s.start, s.stop) for s in spans] == [(0, 25), (31, 56)]

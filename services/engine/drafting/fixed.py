@@ -3,7 +3,7 @@
 import numpy as np
 
 from services.engine.drafting.draft import Draft
-from services.engine.drafting.sources import RequestSources
+from services.engine.drafting.sources import Place, RequestSources
 from services.engine.ledger import Ledger
 from services.engine.tally import Tally
 from shared.matching.contexts import DEPTH
@@ -35,5 +35,5 @@ class FixedPolicy:
         if not handoff.drafts:
             return None
         copied: np.ndarray = continuation(match, sources.indexes)[: handoff.drafts]
-        kind = sources.kinds[match.source]
-        return Draft(tuple(copied.tolist()), kind, match.position, match.length)
+        at = Place(sources.indexes[match.source], match.position)
+        return Draft(tuple(copied.tolist()), sources.kind_of(at), match.position, match.length)

@@ -6,12 +6,15 @@ Torch-free: the model-free replay benchmark drives it as the engine does. One ro
 
 from collections import OrderedDict, deque
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import structlog
 
+from services.engine.drafting.adaptive import AdaptivePolicy, Pass
 from services.engine.drafting.cost import RoundCost
 from services.engine.drafting.draft import Draft
+from services.engine.drafting.evidence import Survival, learned
 from services.engine.drafting.fixed import FixedPolicy
 from services.engine.drafting.neural import NeuralDrafter
 from services.engine.drafting.settings import DraftSettings
@@ -41,6 +44,7 @@ class DraftRouter:
         self._cost = cost or RoundCost.linear(TYPICAL_COLUMN_COST)
         self._neural = neural
         self._requests: dict[str, RequestSources] = {}
+        self._adaptive: dict[str, AdaptivePolicy] = {}
         self._early: OrderedDict[str, IndexReady] = OrderedDict()
         self._ended: deque[str] = deque(maxlen=EARLY_INDEXES)
         self._log = structlog.get_logger(service="engine")
@@ -52,6 +56,13 @@ class DraftRouter:
         self._requests[request_id] = RequestSources(
             self._settings.boundary_ids, awaiting=expect_index
         )
+        if self._settings.policy == "adaptive":
+            self._adaptive[request_id] = AdaptivePolicy(
+                Survival(learned()),
+                self._cost,
+                min_match=self._settings.min_match,
+                neural_width=self._neural.width if self._neural else 0,
+            )
         if early is not None:
             self.add_index(early)
 
@@ -98,6 +109,12 @@ class DraftRouter:
         if sources is not None and self._settings is not None:
             tally.index_wait_rounds += sources.awaiting
             sources.follow(ledger)
+            if self._settings.policy == "adaptive":
+                ask = None
+                if self._neural is not None:
+                    ask = partial(self._neural.propose, request_id, ledger)
+                adaptive = self._adaptive[request_id]
+                return adaptive.propose(sources, ledger, room, Pass(), ask)
             policy = FixedPolicy(self._settings.min_match, self._settings.neural_width)
             draft = policy.propose(sources, ledger, room, tally)
         if draft is None and self._neural is not None:
@@ -108,11 +125,15 @@ class DraftRouter:
 
     def observe(self, request_id: str, ledger: Ledger, draft: Draft | None, accepted: int) -> None:
         """A round has committed: `ledger` holds its tokens, the first `accepted` of `draft`."""
+        adaptive = self._adaptive.get(request_id)
+        if adaptive is not None:
+            adaptive.observe(ledger, draft, accepted)
 
     def release(self, request_id: str) -> None:
         self._early.pop(request_id, None)
         self._ended.append(request_id)
         self._requests.pop(request_id, None)
+        self._adaptive.pop(request_id, None)
 
     def _keep_early(self, index: IndexReady) -> None:
         if index.request_id in self._ended:  # it took longer than its request

@@ -1,6 +1,8 @@
 """What one request may copy from."""
 
+from bisect import bisect_right
 from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,31 +13,65 @@ from shared.matching.segment import SegmentIndex
 from shared.messages import IndexReady, SourceKind
 
 
+class Place(NamedTuple):
+    """A position in one source."""
+
+    source: Source
+    position: int
+
+
+class _Held(NamedTuple):
+    kind: SourceKind
+    starts: Sequence[int]  # of the spans that have a kind of their own, ascending
+    stops: Sequence[int]
+    kinds: Sequence[SourceKind]
+
+
 class RequestSources:
-    """In order of preference on ties: session, prompt, derived, predicted, output last."""
+    """From the oldest to the newest: session, views, prompt, derived, predicted, output."""
 
     def __init__(self, boundary_ids: Collection[int], *, awaiting: bool) -> None:
         self.output = GrowingIndex(boundary_ids)
         self.indexes: list[Source] = [self.output]
-        self.kinds: list[SourceKind] = ["output"]
         self.awaiting = awaiting  # the prompt's index is still being built
+        self.predicted: Place | None = None  # the start of the caller's predicted output
+        self._held = {id(self.output): _Held("output", (), (), ())}
+        self._elsewhere = 0  # how many of `indexes` are not the request's own
         self._indexed = 0  # output tokens that are in `output`
 
     def add_index(self, index: IndexReady) -> None:
-        """Takes the request's prepared sources.
+        """Takes prepared sources of the request; what comes later counts as older.
 
         Raises:
             ValueError: one of them is malformed; none is taken.
         """
         prepared = [SegmentIndex(source.tokens, source.order) for source in index.sources]
-        self.indexes[-1:-1] = prepared
-        self.kinds[-1:-1] = [source.kind for source in index.sources]
+        for built, source in zip(prepared, index.sources, strict=True):
+            spans = source.spans
+            self._held[id(built)] = _Held(
+                source.kind,
+                [span.start for span in spans],
+                [span.stop for span in spans],
+                [span.kind for span in spans],
+            )
+            if source.kind == "predicted":
+                self.predicted = Place(built, 0)
+        self.indexes[self._elsewhere : self._elsewhere] = prepared
         self.awaiting = False
 
     def add(self, sources: Sequence[tuple[SourceKind, SegmentIndex]]) -> None:
         """Sources from elsewhere, behind the request's own on ties."""
-        self.indexes[:0] = [index for _, index in sources]
-        self.kinds[:0] = [kind for kind, _ in sources]
+        for kind, index in sources:
+            self._held[id(index)] = _Held(kind, (), (), ())
+        self.indexes[self._elsewhere : self._elsewhere] = [index for _, index in sources]
+        self._elsewhere += len(sources)
+
+    def kind_of(self, at: Place) -> SourceKind:
+        held = self._held[id(at.source)]
+        i_span = bisect_right(held.starts, at.position) - 1
+        if i_span >= 0 and at.position < held.stops[i_span]:
+            return held.kinds[i_span]
+        return held.kind
 
     def drop(self, kind: SourceKind) -> None:
         kept = [i for i, other in enumerate(self.kinds) if other != kind]

@@ -1,0 +1,179 @@
+"""`--ngram-policy adaptive`: any match length, as many drafts as the evidence supports.
+
+One object is one request's state. A round is `propose`, then `observe`; what is learned in between
+comes from past rounds only.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from services.engine.drafting.candidates import (
+    NEAR,
+    Candidate,
+    best_candidate,
+    bridge_candidate,
+)
+from services.engine.drafting.cost import RoundCost
+from services.engine.drafting.draft import Draft
+from services.engine.drafting.evidence import Evidence, Survival, Width, best_width
+from services.engine.drafting.sources import Place, RequestSources
+from services.engine.ledger import Ledger
+from shared.matching.contexts import DEPTH, query_bytes
+
+# Tokens by cost of the rounds so far, and a margin: a column that barely pays adds noise.
+RATE_MARGIN = 1.2
+RATE_DECAY = 0.97
+START_TOKENS, START_COST = 6.0, 2.0
+RECENT_DECAY = 0.8
+RECENT_CAP = 16
+NEURAL_DECAY = 0.95
+NEURAL_START = 0.58  # accepted of each neural draft, until the request's own rounds say
+WEAK_MATCH = 8  # tokens; a failed guess below does not move the last break
+
+# Neural drafts for at most so many tokens.
+AskNeural = Callable[[int], Sequence[int]]
+
+
+@dataclass
+class Pass:
+    """The pass that a row joins."""
+
+    columns: int = 1  # of all rows, without drafts
+    rows: int = 1
+
+
+class AdaptivePolicy:
+    def __init__(
+        self, survival: Survival, cost: RoundCost, *, min_match: int, neural_width: int
+    ) -> None:
+        self._survival = survival
+        self._cost = cost
+        self._min_match = min_match
+        self._neural_width = neural_width
+        self._neural_accepted = NEURAL_START * neural_width  # mean of a neural round
+        self._track: Place | None = None  # where the last copy goes on
+        self._broken: Place | None = None  # where the last copy stopped being right
+        self._recent = 0.0
+        self._tokens, self._spent = START_TOKENS, START_COST
+        self._ledger_len = 0
+        self._round_cost = 1.0
+        self.candidate: Candidate | None = None
+        self.evidence: Evidence | None = None
+
+    def propose(
+        self,
+        sources: RequestSources,
+        ledger: Ledger,
+        room: int,
+        shared_pass: Pass,
+        ask_neural: AskNeural | None = None,
+    ) -> Draft | None:
+        """At most `room` >= 1 tokens."""
+        rate = RATE_MARGIN * self._tokens / self._spent
+        added = self._cost.added(shared_pass.columns, room)
+        draft, value = self._copy(sources, ledger, room, added, rate)
+        if ask_neural is not None:
+            budget = min(self._neural_width, room)
+            neural_value = self._neural_accepted - rate * added[budget]
+            if neural_value >= value:
+                neural = tuple(ask_neural(budget))
+                if neural:
+                    draft = self._bridge(sources, ledger, room, neural, added, rate)
+        columns = shared_pass.columns + (len(draft.token_ids) if draft else 0)
+        self._round_cost = self._cost.of(columns) / shared_pass.rows
+        self._ledger_len = len(ledger)
+        return draft
+
+    def observe(self, ledger: Ledger, draft: Draft | None, accepted: int) -> None:
+        """The round has committed: `ledger` holds the first `accepted` tokens of `draft`."""
+        committed = len(ledger) - self._ledger_len
+        self._tokens = RATE_DECAY * self._tokens + committed
+        self._spent = RATE_DECAY * self._spent + self._round_cost
+        self._recent = RECENT_DECAY * self._recent + (1 - RECENT_DECAY) * min(accepted, RECENT_CAP)
+        if draft is None:
+            return
+        if draft.neural:
+            kept = min(accepted, draft.neural)
+            self._neural_accepted = NEURAL_DECAY * self._neural_accepted + (1 - NEURAL_DECAY) * kept
+        if draft.copied and self.candidate is not None and self.evidence is not None:
+            kept = accepted - draft.neural
+            if kept >= 0:
+                self._survival.observe(self.evidence, draft.copied, kept)
+                self._follow(ledger, self.candidate, kept)
+
+    def _copy(
+        self,
+        sources: RequestSources,
+        ledger: Ledger,
+        room: int,
+        added: Sequence[float],
+        rate: float,
+    ) -> tuple[Draft | None, float]:
+        query = query_bytes(ledger.tokens[-DEPTH:])
+        candidate = best_candidate(sources, query, self._track, self._broken, room)
+        self.candidate = candidate
+        if candidate is None or candidate.length < self._min_match:
+            self.candidate = None
+            return None, 0.0
+        self.evidence = Evidence(candidate.place, candidate.length, candidate.ties, self._recent)
+        hazards = self._survival.hazards(self.evidence)
+        width = best_width(hazards, min(room, candidate.available), added, rate)
+        if not width.drafts:
+            return None, 0.0
+        return _draft(sources, candidate, width), width.value
+
+    def _bridge(
+        self,
+        sources: RequestSources,
+        ledger: Ledger,
+        room: int,
+        neural: tuple[int, ...],
+        added: Sequence[float],
+        rate: float,
+    ) -> Draft:
+        """The neural tokens, and behind them the copy that they lead to near the last break."""
+        plain = Draft(neural, "neural", neural=len(neural))
+        self.candidate = None
+        left = room - len(neural)
+        if self._broken is None or left < 1:
+            return plain
+        tail = [*ledger.tokens[-DEPTH:].tolist(), *neural]
+        candidate = bridge_candidate(query_bytes(tail), self._broken, left)
+        if candidate is None:
+            return plain
+        self.candidate = candidate
+        self.evidence = Evidence(NEAR, candidate.length, candidate.ties, self._recent)
+        reached = min(1.0, self._neural_accepted / self._neural_width)
+        more = [cost - added[len(neural)] for cost in added[len(neural) :]]
+        hazards = self._survival.hazards(self.evidence)
+        width = best_width(hazards, min(left, candidate.available), more, rate, reached)
+        if not width.drafts:
+            self.candidate = None
+            return plain
+        return _draft(sources, candidate, width, neural)
+
+    def _follow(self, ledger: Ledger, candidate: Candidate, kept: int) -> None:
+        """Keeps track of the copy: it goes on behind what was committed, or it broke there."""
+        lost = self._track is None and self._broken is not None
+        if kept == 0 and lost and candidate.length < WEAK_MATCH:
+            return
+        source, position = candidate.at.source, candidate.at.position + kept
+        goes_on = source.available(position, 1) > 0
+        if goes_on and int(source.continuation(position, 1)[0]) == int(ledger.tokens[-1]):
+            self._track = self._broken = Place(source, position + 1)
+        else:
+            self._track, self._broken = None, Place(source, position)
+
+
+def _draft(
+    sources: RequestSources, candidate: Candidate, width: Width, neural: tuple[int, ...] = ()
+) -> Draft:
+    at = candidate.at
+    copied = at.source.continuation(at.position, width.drafts)
+    return Draft(
+        (*neural, *copied.tolist()),
+        sources.kind_of(at),
+        at.position,
+        candidate.length,
+        len(neural),
+    )

@@ -1,0 +1,105 @@
+"""Where a copy could start, and the evidence for it."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from services.engine.drafting.sources import Place, RequestSources
+from shared.matching.contexts import TOKEN_BYTES
+from shared.matching.lookup import Source
+
+CERTAIN_MATCH = 12  # tokens; from here on ties go to the longest continuation, below to the newest
+ON_TRACK, NEAR, ELSEWHERE = range(3)
+UNIQUE, AGREEING, SPLIT = range(3)
+BEHIND, AHEAD = 64, 256  # tokens around the last break that count as near it
+MOST_TIES = 256  # newest ties that are looked at
+
+
+class Candidate(NamedTuple):
+    at: Place
+    length: int  # tokens of the ledger that stand before it, 1..64
+    place: int
+    ties: int
+    available: int  # tokens that may be copied
+
+
+def best_candidate(
+    sources: RequestSources, query: bytes, track: Place | None, broken: Place | None, limit: int
+) -> Candidate | None:
+    found: list[tuple[Source, np.ndarray]] = []
+    most = 0
+    for source in reversed(sources.indexes):
+        matches = source.matches(query, min_match=max(most, 1))
+        if matches is None:
+            continue
+        if matches.length > most:
+            found, most = [], matches.length
+        found.append((source, matches.positions))
+    if not found:
+        return None
+    tracked = 0
+    if track is not None:
+        room = track.source.available(track.position, limit)
+        tracked = track.source.match_length(track.position, query) if room else 0
+        if tracked == most or (tracked >= 8):
+            return Candidate(track, tracked, ON_TRACK, _ties(found, track), room)
+    near = None
+    if broken is not None and most < CERTAIN_MATCH:
+        near = _near(query, broken)
+        if near is not None and near[1] >= most - 1:
+            at, length = near
+            room = at.source.available(at.position, limit)
+            if room:
+                ties = _ties(found, at) if length == most else UNIQUE
+                return Candidate(at, length, NEAR, ties, room)
+    if most >= CERTAIN_MATCH:
+        at, room = _roomiest(found, limit)
+    else:
+        source, positions = found[0]
+        at = Place(source, int(positions.max()))
+        room = source.available(at.position, limit)
+    return Candidate(at, most, ELSEWHERE, _ties(found, at), room)
+
+
+def _near(query: bytes, broken: Place) -> tuple[Place, int] | None:
+    source = broken.source
+    token = int.from_bytes(query[:TOKEN_BYTES], "big")
+    positions = source.near(broken.position - BEHIND, broken.position + AHEAD, token)
+    best, chosen, distance = 0, 0, 0
+    for position in positions.tolist():
+        length = source.match_length(position, query)
+        away = abs(position - broken.position)
+        if length > best or (length == best and away < distance):
+            best, chosen, distance = length, position, away
+    return (Place(source, chosen), best) if best else None
+
+
+def _roomiest(found: list[tuple[Source, np.ndarray]], limit: int) -> tuple[Place, int]:
+    best, most = None, 0
+    for source, positions in found:
+        for position in np.sort(positions)[::-1][:16].tolist():
+            room = source.available(position, limit)
+            if room > most:
+                best, most = Place(source, position), room
+    assert best is not None
+    return best, most
+
+
+def _ties(found: list[tuple[Source, np.ndarray]], at: Place) -> int:
+    total = sum(len(positions) for _, positions in found)
+    if total == 1:
+        return UNIQUE
+    chosen = at.source.next_tokens(np.array([at.position], np.int32))[0]
+    for source, positions in found:
+        if (source.next_tokens(positions[:MOST_TIES]) != chosen).any():
+            return SPLIT
+    return AGREEING
+
+
+def bridge_candidate(query: bytes, broken: Place, limit: int) -> Candidate | None:
+    near = _near(query, broken)
+    if near is None:
+        return None
+    at, length = near
+    room = at.source.available(at.position, limit)
+    return Candidate(at, length, NEAR, UNIQUE, room) if room else None

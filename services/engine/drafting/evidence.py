@@ -1,0 +1,141 @@
+"""How far a copy will be accepted, from the evidence for it.
+
+Candidates fall into buckets; each bucket has a survival curve, learned offline on replayed edits
+(`priors.json`) and calibrated by what the request's own drafts did. Only past rounds are counted.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
+from typing import Any, NamedTuple
+
+# A curve is its hazards: the chance to reach each depth from the one before. Within a stretch
+# every token has the same chance.
+DEPTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 63)
+STRETCHES = tuple(b - a for a, b in zip((0, *DEPTHS), DEPTHS, strict=False))
+PLACES = ("on track", "near", "elsewhere")
+LENGTHS = (1, 2, 3, 4, 6, 9, 16, 64)  # lower edges, in tokens
+TIES = ("unique", "agreeing", "split")
+RECENT = (1.0, 4.0)  # edges of the mean of accepted drafts of a round
+BUCKETS = len(PLACES) * len(LENGTHS) * len(TIES) * (len(RECENT) + 1)
+LONG_MATCH = 9  # tokens; shorter and longer matches are calibrated apart
+
+OWN_WEIGHT = 6.0  # trials that a bucket's prior is worth
+CALIBRATION_WEIGHT = 3.0  # hits that the priors' own scale is worth
+MOST_CERTAIN = 0.999
+
+
+class Evidence(NamedTuple):
+    place: int  # index into PLACES
+    length: int  # of the match, 0..64
+    ties: int  # index into TIES
+    recent: float  # the request's mean of accepted drafts of a round
+
+    @property
+    def bucket(self) -> int:
+        length = 0
+        while length + 1 < len(LENGTHS) and self.length >= LENGTHS[length + 1]:
+            length += 1
+        recent = (self.recent >= RECENT[0]) + (self.recent > RECENT[1])
+        by_place = self.place * len(LENGTHS) + length
+        return (by_place * len(TIES) + self.ties) * (len(RECENT) + 1) + recent
+
+
+@dataclass(frozen=True)
+class Priors:
+    hazards: Sequence[Sequence[float]]  # [BUCKETS][DEPTHS]
+
+    @classmethod
+    def parse(cls, document: dict[str, Any]) -> "Priors":
+        """Raises ValueError: the file was learned for other buckets."""
+        hazards = document["hazards"]
+        if len(hazards) != BUCKETS or any(len(row) != len(DEPTHS) for row in hazards):
+            raise ValueError("priors.json does not fit the buckets; learn it again")
+        return cls(hazards)
+
+
+@cache
+def learned() -> Priors:
+    text = resources.files(__package__).joinpath("priors.json").read_text(encoding="utf-8")
+    return Priors.parse(json.loads(text))
+
+
+class Width(NamedTuple):
+    drafts: int
+    value: float  # tokens gained, less what their columns cost at the running rate
+
+
+@dataclass
+class Survival:
+    """One request's calibrated curves."""
+
+    priors: Priors
+    _hits: dict[int, list[float]] = field(default_factory=dict)  # by bucket, then depth
+    _trials: dict[int, list[float]] = field(default_factory=dict)
+    # by long or short match, then depth: hits that were seen and hits that the priors foretold
+    _seen: list[list[float]] = field(default_factory=lambda: [[0.0] * len(DEPTHS) for _ in "sl"])
+    _foretold: list[list[float]] = field(
+        default_factory=lambda: [[0.0] * len(DEPTHS) for _ in "sl"]
+    )
+
+    def hazards(self, evidence: Evidence) -> list[float]:
+        """[DEPTHS]: the chance of each stretch, given that it is reached."""
+        bucket = evidence.bucket
+        long = evidence.length >= LONG_MATCH
+        seen, foretold = self._seen[long], self._foretold[long]
+        chances = [
+            min(MOST_CERTAIN, p * (s + CALIBRATION_WEIGHT) / (f + CALIBRATION_WEIGHT))
+            for p, s, f in zip(self.priors.hazards[bucket], seen, foretold, strict=True)
+        ]
+        trials = self._trials.get(bucket)
+        if trials is None:
+            return chances
+        hits = self._hits[bucket]
+        return [
+            (OWN_WEIGHT * p + h) / (OWN_WEIGHT + t)
+            for p, h, t in zip(chances, hits, trials, strict=True)
+        ]
+
+    def observe(self, evidence: Evidence, drafted: int, accepted: int) -> None:
+        bucket = evidence.bucket
+        long = evidence.length >= LONG_MATCH
+        hits = self._hits.setdefault(bucket, [0.0] * len(DEPTHS))
+        trials = self._trials.setdefault(bucket, [0.0] * len(DEPTHS))
+        prior = self.priors.hazards[bucket]
+        for i_depth, depth in enumerate(DEPTHS):
+            if depth > drafted:
+                break
+            hit = accepted >= depth
+            trials[i_depth] += 1
+            self._foretold[long][i_depth] += prior[i_depth]
+            if not hit:
+                break
+            hits[i_depth] += 1
+            self._seen[long][i_depth] += 1
+
+
+def best_width(
+    hazards: Sequence[float], most: int, added: Sequence[float], rate: float, first: float = 1.0
+) -> Width:
+    """The width of the most value; `first` is the chance that drafting gets to its first token.
+
+    `added[w]` is what w columns cost, `rate` how many tokens that cost usually yields.
+    """
+    reached, expected = first, 0.0
+    best = Width(0, 0.0)
+    done = 0
+    for chance, stretch in zip(hazards, STRETCHES, strict=True):
+        tokens = min(stretch, most - done)
+        if tokens <= 0:
+            break
+        each = chance if stretch == 1 else chance ** (1 / stretch)
+        kept = each**tokens
+        expected += reached * (tokens if each >= 1 else each * (1 - kept) / (1 - each))
+        reached *= kept
+        done += tokens
+        value = expected - rate * added[done]
+        if value > best.value:
+            best = Width(done, value)
+    return best
