@@ -75,9 +75,11 @@ class EngineLimits(Wire, frozen=True, kw_only=True):
     max_concurrency: int
     max_waiting: int
     spec: str  # off, or the neural drafter's name
-    draft_tokens: int  # the neural window, 0 without a drafter
+    draft_tokens: int  # the neural window: a drafter's or a lookup's, 0 without both
     ngram_draft_tokens: int  # 0 is off
-    ngram_min_match: int
+    ngram_policy: Literal["fixed", "adaptive"]
+    ngram_min_match: int  # shortest match that licenses a copy
+    lookup_ngram: int  # 0 is off
     host_cache_mib: int = 0  # memory for prefixes whose slot was overwritten, 0 is off
     ngram_archive_mib: int = 0  # 0 is off
 
@@ -281,6 +283,7 @@ class IndexedSource(Wire, frozen=True, kw_only=True):
     tokens: Tokens  # int32 [n]; boundaries are -1
     order: np.ndarray  # int32 [n], positions sorted by reversed context
     spans: tuple[SourceSpan, ...] = ()  # ascending, apart
+    is_view: bool = False  # another spelling of texts that are there already
 
 
 class IndexReady(Wire, frozen=True, kw_only=True):

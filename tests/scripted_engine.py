@@ -220,7 +220,9 @@ class ScriptedEngine:
                 spec="off",
                 draft_tokens=0,
                 ngram_draft_tokens=self.ngram_draft_tokens,
-                ngram_min_match=12,
+                ngram_policy="adaptive",
+                ngram_min_match=1,
+                lookup_ngram=0,
             ),
         )
 

@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from bench.replay.report import ALL, COLUMN_COSTS, Line
+from bench.replay.contenders import COLUMN_COSTS
+from bench.replay.report import ALL, Line
 from bench.replay.tasks import COPYING
 
 REFERENCE_COST = 0.007  # tokens per pass are judged with the drafter told this cost

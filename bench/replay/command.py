@@ -2,7 +2,8 @@
 
 The target's output is known, so each round costs only the drafter: it proposes, the longest equal
 prefix is accepted, the target adds one token. Tasks come from pairs of released versions of public
-Python packages, fetched when the benchmark runs.
+Python packages, fetched when the benchmark runs. `python -m bench replay learn` learns the adaptive
+policy's priors instead.
 """
 
 import argparse
@@ -14,6 +15,7 @@ from pathlib import Path
 
 from rich.progress import Progress
 
+from bench.replay import learn
 from bench.replay.bars import judge
 from bench.replay.contenders import NEURAL_TOKENS, Contender, contenders
 from bench.replay.neural import CoinDrafter
@@ -28,6 +30,8 @@ from shared.tokenizer import Tokenizer
 
 
 def main(argv: Sequence[str]) -> int:
+    if argv[:1] == ["learn"]:
+        return learn.main(argv[1:])
     options = _parse(argv)
     tokenizer = Tokenizer.load(options.model)
     template = ChatTemplate.load(options.model, tokenizer)
@@ -76,7 +80,9 @@ def run(entries: Sequence[Contender], tasks: Sequence[Task], *, show_progress: b
             progress.update(bar, description=entry.drafter.name)
             outcomes: dict[str, Outcome] = {}
             for task in tasks:
-                coin = CoinDrafter(NEURAL_TOKENS) if entry.neural else None
+                # the adaptive policy asks its own
+                weighs = entry.tuned_for is not None
+                coin = CoinDrafter(NEURAL_TOKENS) if entry.neural and not weighs else None
                 outcome = replay(task, entry.drafter, entry.width, coin)
                 for kind in (task.kind, ALL) if task.kind in POOLED else (task.kind,):
                     outcomes.setdefault(kind, Outcome()).add(outcome)

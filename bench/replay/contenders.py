@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bench.replay.neural import CoinDrafter
 from bench.replay.oracle import HindsightOracle
 from bench.replay.ours import NinferDrafter, SourceBuilder
 from bench.replay.peers import Drafter, LlamaMod, LlamaSimple, PromptLookup, VllmNgram
@@ -14,6 +15,8 @@ from services.engine.drafting.settings import DraftSettings
 
 NEURAL_TOKENS = 3
 WIDTHS = (15, 63)
+# What a column costs beside a pass's first, in passes.
+COLUMN_COSTS = (0.002, 0.007, 0.02, 0.05)
 
 
 @dataclass(frozen=True)
@@ -46,12 +49,32 @@ class OracleOverSources:
 def contenders(sources: SourceBuilder, special_ids: frozenset[int]) -> list[Contender]:
     entries = list(_peers())
     for width in WIDTHS:
-        settings = DraftSettings(policy="fixed", min_match=12, boundary_ids=special_ids)
+        settings = DraftSettings(
+            policy="fixed", width=width, min_match=12, boundary_ids=special_ids
+        )
         fixed = NinferDrafter(sources, settings, width)
         entries.append(Contender(fixed, width, "ninfer"))
         entries.append(Contender(OracleOverSources(sources, width), width, "oracle"))
     entries += _stacked_peers()
+    entries += _adaptive(sources, special_ids)
     return entries
+
+
+def _adaptive(sources: SourceBuilder, special_ids: frozenset[int]) -> Iterator[Contender]:
+    """The policy knows what a column costs, as the engine measures it at warm-up."""
+    for neural_tokens in (0, NEURAL_TOKENS):
+        for width in WIDTHS:
+            settings = DraftSettings(
+                policy="adaptive",
+                width=width,
+                min_match=1,
+                boundary_ids=special_ids,
+                neural_width=neural_tokens,
+            )
+            for cost in COLUMN_COSTS:
+                coin = CoinDrafter(neural_tokens) if neural_tokens else None
+                drafter = NinferDrafter(sources, settings, width, column_cost=cost, neural=coin)
+                yield Contender(drafter, width, "ninfer", neural=coin is not None, tuned_for=cost)
 
 
 def _stacked_peers() -> Iterator[Contender]:

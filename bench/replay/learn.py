@@ -18,11 +18,13 @@ from bench.replay.packages import LEARN_PAIRS, PackagePair, descriptions, fetch
 from bench.replay.tasks import Task, TaskMaker
 from services.engine.checkpoint.fetch import default_folder
 from services.engine.drafting import evidence
-from services.engine.drafting.adaptive import AdaptivePolicy, Pass
+from services.engine.drafting.adaptive import AdaptivePolicy
 from services.engine.drafting.cost import RoundCost
 from services.engine.drafting.evidence import BUCKETS, DEPTHS, Evidence, Priors, Survival
+from services.engine.drafting.round import Round
 from services.engine.drafting.sources import RequestSources
 from services.engine.ledger import Ledger
+from services.engine.tally import Tally
 from shared.template import ChatTemplate
 from shared.tokenizer import Tokenizer
 
@@ -53,6 +55,7 @@ class Counts:
         for axes in ((0, 1, 2, 3), (0, 2, 3), (2, 3), (3,), ()):
             some, all_ = hits.sum(axes, keepdims=True), trials.sum(axes, keepdims=True)
             curve = (some + BACK_OFF * curve) / (all_ + BACK_OFF)
+        curve = np.clip(curve, 1 - evidence.MOST_CERTAIN, evidence.MOST_CERTAIN)
         return np.broadcast_to(curve, shape).reshape(BUCKETS, len(DEPTHS))
 
 
@@ -81,7 +84,7 @@ def _replay(
     ledger.append(output[:1].tolist())
     while ledger.output_len < len(output):
         sources.follow(ledger)
-        draft = policy.propose(sources, ledger, WIDTH, Pass())
+        draft = policy.propose(_round(sources, ledger))
         rest = output[ledger.output_len :]
         if policy.candidate is not None and policy.evidence is not None:
             at = policy.candidate.at
@@ -93,6 +96,19 @@ def _replay(
         accepted = _agreed(drafts, rest)
         ledger.append(rest[: accepted + 1].tolist())
         policy.observe(ledger, draft, accepted)
+
+
+def _round(sources: RequestSources, ledger: Ledger) -> Round:
+    return Round(
+        sources=sources,
+        ledger=ledger,
+        room=WIDTH,
+        copy_room=WIDTH,
+        tally=Tally(0.0, WIDTH),
+        columns=1,
+        rows=1,
+        ask_neural=None,
+    )
 
 
 def _agreed(drafts: np.ndarray, truth: np.ndarray) -> int:

@@ -84,7 +84,7 @@ class NinferDrafter:
         self._draft: Draft | None = None
 
     def propose(self, ids: np.ndarray, room: int) -> Sequence[int]:
-        room = min(room, self._width)
+        self._router.begin_pass(1, 1)
         self._draft = self._router.propose(REQUEST, self._ledger, room, self._tally)
         return self._draft.token_ids if self._draft else ()
 

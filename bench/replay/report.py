@@ -9,11 +9,10 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from bench.replay.contenders import NEURAL_TOKENS, Contender
+from bench.replay.contenders import COLUMN_COSTS, NEURAL_TOKENS, Contender
 from bench.replay.round import Outcome
 from bench.replay.tasks import KINDS
 
-COLUMN_COSTS = (0.002, 0.007, 0.02, 0.05)
 ALL = "all"  # every pooled kind together
 
 

@@ -10,6 +10,9 @@ from shared.options import option
 
 MAX_NGRAM_DRAFT_TOKENS = 63
 MAX_CONCURRENCY = 64
+DEFAULT_MIN_MATCH = {"fixed": 12, "adaptive": 1}
+# Without a neural drafter its window stands open to `--lookup-ngram`: as wide as is usual for one.
+LOOKUP_TOKENS = 5
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,19 @@ class EngineConfig:
     ngram_draft_tokens: int | None = option(
         None, "widest copy, 0..63 tokens; 0 is off; default 15 with a drafter, else 0"
     )
-    ngram_min_match: int = option(12, "shortest match that licenses a copy, 4..64 tokens")
+    ngram_policy: str = option(
+        "adaptive",
+        "adaptive weighs the evidence for a copy against its cost, fixed asks for one match length",
+        choices=("fixed", "adaptive"),
+    )
+    ngram_min_match: int | None = option(
+        None,
+        "shortest match that licenses a copy, 4..64 tokens; default 12 if fixed, none if adaptive",
+    )
+    lookup_ngram: int = option(
+        0,
+        "rounds without a copy draft what followed these last 2..64 tokens before; 0 is off",
+    )
     ngram_archive_mib: int = option(
         0, "memory for texts that sessions retain, MiB; 0 is off; needs copies"
     )
@@ -51,7 +66,10 @@ def resolve(config: EngineConfig, *, model_id: str, model_context: int) -> tuple
     _within("--max-concurrency", config.max_concurrency, 1, MAX_CONCURRENCY)
     _within("--max-waiting", config.max_waiting, 0, 10_000)
     _within("--prefill-chunk", config.prefill_chunk, 16, 65_536)
-    _within("--ngram-min-match", config.ngram_min_match, 4, 64)
+    if config.ngram_min_match is not None:
+        _within("--ngram-min-match", config.ngram_min_match, 4, 64)
+    if config.lookup_ngram:
+        _within("--lookup-ngram", config.lookup_ngram, 2, 64)
     _within("--host-cache-mib", config.host_cache_mib, 0, 1 << 20)
     _within("--threads", config.threads, 0, 1024)
     if config.max_context:
@@ -71,9 +89,11 @@ def resolve(config: EngineConfig, *, model_id: str, model_context: int) -> tuple
         max_concurrency=config.max_concurrency,
         max_waiting=config.max_waiting,
         spec=config.spec,
-        draft_tokens=0,
+        draft_tokens=LOOKUP_TOKENS if config.lookup_ngram else 0,
         ngram_draft_tokens=width,
-        ngram_min_match=config.ngram_min_match,
+        ngram_policy="fixed" if config.ngram_policy == "fixed" else "adaptive",
+        ngram_min_match=config.ngram_min_match or DEFAULT_MIN_MATCH[config.ngram_policy],
+        lookup_ngram=config.lookup_ngram,
         host_cache_mib=config.host_cache_mib,
         ngram_archive_mib=config.ngram_archive_mib,
     )

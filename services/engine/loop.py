@@ -76,6 +76,7 @@ class Engine:
                 self._fail_rows(rows, exc)
             else:
                 self._faults = 0
+                self._drafters.end_pass(result.forward_s)
                 # a cancel that came during the pass wins over what the pass found
                 self._receive(0.0)
                 for row in rows:
@@ -138,6 +139,7 @@ class Engine:
     def _propose(self, rows: tuple[planner.RowPlan, ...]) -> dict[str, Draft]:
         """Copies for the decoding rows that have one; they may be narrower than the room."""
         drafts = {}
+        self._drafters.begin_pass(sum(row.columns for row in rows), len(rows))
         for row in rows:
             request = self._request(row)
             if not row.draft_room or not request.ledger.output_len:

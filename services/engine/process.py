@@ -7,6 +7,7 @@ import uuid
 from services.engine.archive_link import ArchiveLink
 from services.engine.config import EngineConfig, resolve
 from services.engine.device import parse_dtype, resolve_device, set_threads
+from services.engine.drafting.cost import RoundCost
 from services.engine.drafting.router import DraftRouter
 from services.engine.drafting.settings import DraftSettings
 from services.engine.grammar import GrammarCompiler
@@ -52,11 +53,13 @@ def main(argv: list[str]) -> None:
         threads=threads,
     )
     drafting = None
-    if limits.ngram_draft_tokens:
+    if limits.ngram_draft_tokens or limits.lookup_ngram:
         drafting = DraftSettings(
-            policy="fixed",
+            policy=limits.ngram_policy,
+            width=limits.ngram_draft_tokens,
             min_match=limits.ngram_min_match,
             neural_width=limits.draft_tokens,
+            lookup_ngram=limits.lookup_ngram,
             boundary_ids=tokenizer.special_ids,
         )
     channels = endpoints.in_directory(config.sockets)
@@ -71,11 +74,12 @@ def main(argv: list[str]) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())
     runner = Runner(model, kv, device)
-    runner.rehearse()
+    draft_width = max(limits.draft_tokens, limits.ngram_draft_tokens)
+    curve = runner.rehearse(max(2, min(draft_width + 1, context)))
     post = Post(channels, ready, idle)
     host = HostTier(kv, limits.host_cache_mib << 20) if limits.host_cache_mib else None
     prefixes = PrefixCache(kv, host)
-    router = DraftRouter(drafting)
+    router = DraftRouter(drafting, cost=RoundCost(curve, follows=True))
     archive = None
     if limits.ngram_archive_mib:
         archive = ArchiveLink(
@@ -108,7 +112,7 @@ def main(argv: list[str]) -> None:
     lifecycle.announce(channels, "engine", shown)
     plan_limits = PlanLimits(
         prefill_chunk=config.prefill_chunk,
-        draft_width=max(limits.draft_tokens, limits.ngram_draft_tokens),
+        draft_width=draft_width,
         max_context=context,
     )
     try:

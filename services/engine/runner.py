@@ -13,6 +13,10 @@ from services.engine.models.llama import LlamaModel
 from services.engine.planner import RowPlan
 from services.engine.table import RequestTable
 
+REHEARSED_COLUMNS = (1, 2, 4, 8, 16, 32)
+REHEARSALS = 5  # of a width; the fastest counts
+REHEARSAL_S = 0.5  # spent on one width before the next begins
+
 
 class ModelFault(Exception):
     """A pass that failed: out of memory, or a fault in a kernel."""
@@ -54,17 +58,30 @@ class Runner:
             end += columns
         return Pass(by_request, forward_s)
 
-    def rehearse(self) -> None:
-        """A throw-away pass in slot 0, so that the first request does not pay for start-up work."""
-        columns = 2
+    def rehearse(self, widest: int) -> dict[int, float]:
+        """Throw-away passes in slot 0: the first request does not pay for start-up work, and the
+        drafters learn what a pass costs. Seconds by columns, from 1 to about `widest` >= 2."""
+        widths = [w for w in REHEARSED_COLUMNS if w < widest] + [widest]
+        self._rehearse(widths[-1])
+        seconds = {}
+        for columns in widths:
+            taken = [self._rehearse(columns)]
+            while len(taken) < REHEARSALS and sum(taken) < REHEARSAL_S:
+                taken.append(self._rehearse(columns))
+            seconds[columns] = min(taken)
+        return seconds
+
+    def _rehearse(self, columns: int) -> float:
         batch = Batch(
             token_ids=self._tensor([0] * columns),
             positions=self._tensor(list(range(columns))),
             rows=(RowSpan(slot=0, start=0, columns=columns, offset=0),),
-            logit_columns=self._tensor([columns - 1]),
+            logit_columns=self._tensor(list(range(columns))),
         )
+        began_s = time.monotonic()
         with torch.inference_mode():
             self._model.forward(batch, self._kv)
+        return time.monotonic() - began_s
 
     def _build(
         self, rows: tuple[RowPlan, ...], drafts: Mapping[str, Draft], table: RequestTable

@@ -64,7 +64,7 @@ class Tally:
         self.rounds += 1
         neural = min(accepted, draft.neural)
         if draft.neural:
-            self._count_source("neural", draft.neural, neural)
+            self._count_source(draft.neural_kind, draft.neural, neural)
         if draft.copied:
             self._count_source(draft.kind, draft.copied, accepted - neural)
         for i_position in range(accepted):

@@ -52,7 +52,8 @@ class Builder:
         yield _ready(message, sources, started_s)
         views = self._view_ids(message.tool_texts, left, cancelled)
         if len(views) and not cancelled.is_set():
-            yield _ready(message, self._index("derived", views), started_s)
+            indexed = self._index("derived", views, is_view=True)
+            yield _ready(message, indexed, started_s)
 
     def _texts(
         self, message: BuildIndex, cancelled: threading.Event
@@ -92,7 +93,12 @@ class Builder:
             yield ids
 
     def _index(
-        self, kind: SourceKind, ids: np.ndarray, spans: tuple[SourceSpan, ...] = ()
+        self,
+        kind: SourceKind,
+        ids: np.ndarray,
+        spans: tuple[SourceSpan, ...] = (),
+        *,
+        is_view: bool = False,
     ) -> list[IndexedSource]:
         """Empty if there is nothing to copy: less than two tokens in a row."""
         # A prompt holds special tokens, plain text cannot: there an id is never a boundary.
@@ -100,7 +106,10 @@ class Builder:
         index = SegmentIndex.build(ids, boundaries)
         if not len(index.order):
             return []
-        return [IndexedSource(kind=kind, tokens=index.tokens, order=index.order, spans=spans)]
+        source = IndexedSource(
+            kind=kind, tokens=index.tokens, order=index.order, spans=spans, is_view=is_view
+        )
+        return [source]
 
 
 def _ready(message: BuildIndex, sources: list[IndexedSource], started_s: float) -> IndexReady:

@@ -108,12 +108,14 @@ class LocalEngine:
             spec="off",
             draft_tokens=0,
             ngram_draft_tokens=width,
+            ngram_policy="fixed",
             ngram_min_match=4,
+            lookup_ngram=0,
         )
         drafting = None
         if width:
             drafting = DraftSettings(
-                policy="fixed", min_match=4, boundary_ids=self.tokenizer.special_ids
+                policy="fixed", width=width, min_match=4, boundary_ids=self.tokenizer.special_ids
             )
         post = LocalPost()
         if archive is not None:

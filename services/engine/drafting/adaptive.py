@@ -4,8 +4,7 @@ One object is one request's state. A round is `propose`, then `observe`; what is
 comes from past rounds only.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from services.engine.drafting.candidates import (
     NEAR,
@@ -16,6 +15,7 @@ from services.engine.drafting.candidates import (
 from services.engine.drafting.cost import RoundCost
 from services.engine.drafting.draft import Draft
 from services.engine.drafting.evidence import Evidence, Survival, Width, best_width
+from services.engine.drafting.round import Fallback, Round
 from services.engine.drafting.sources import Place, RequestSources
 from services.engine.ledger import Ledger
 from shared.matching.contexts import DEPTH, query_bytes
@@ -29,17 +29,6 @@ RECENT_CAP = 16
 NEURAL_DECAY = 0.95
 NEURAL_START = 0.58  # accepted of each neural draft, until the request's own rounds say
 WEAK_MATCH = 8  # tokens; a failed guess below does not move the last break
-
-# Neural drafts for at most so many tokens.
-AskNeural = Callable[[int], Sequence[int]]
-
-
-@dataclass
-class Pass:
-    """The pass that a row joins."""
-
-    columns: int = 1  # of all rows, without drafts
-    rows: int = 1
 
 
 class AdaptivePolicy:
@@ -60,28 +49,19 @@ class AdaptivePolicy:
         self.candidate: Candidate | None = None
         self.evidence: Evidence | None = None
 
-    def propose(
-        self,
-        sources: RequestSources,
-        ledger: Ledger,
-        room: int,
-        shared_pass: Pass,
-        ask_neural: AskNeural | None = None,
-    ) -> Draft | None:
-        """At most `room` >= 1 tokens."""
+    def propose(self, row: Round) -> Draft | None:
         rate = RATE_MARGIN * self._tokens / self._spent
-        added = self._cost.added(shared_pass.columns, room)
-        draft, value = self._copy(sources, ledger, room, added, rate)
-        if ask_neural is not None:
-            budget = min(self._neural_width, room)
-            neural_value = self._neural_accepted - rate * added[budget]
-            if neural_value >= value:
-                neural = tuple(ask_neural(budget))
-                if neural:
-                    draft = self._bridge(sources, ledger, room, neural, added, rate)
-        columns = shared_pass.columns + (len(draft.token_ids) if draft else 0)
-        self._round_cost = self._cost.of(columns) / shared_pass.rows
-        self._ledger_len = len(ledger)
+        added = self._cost.added(row.columns, row.room)
+        draft, value = self._copy(row, added, rate)
+        if row.ask_neural is not None:
+            budget = min(self._neural_width, row.room)
+            if self._neural_accepted - rate * added[budget] >= value:
+                fallback = row.ask_neural(budget)
+                if fallback.token_ids:
+                    draft = self._bridge(row, fallback, added, rate)
+        drafted = len(draft.token_ids) if draft else 0
+        self._round_cost = self._cost.of(row.columns + drafted) / row.rows
+        self._ledger_len = len(row.ledger)
         return draft
 
     def observe(self, ledger: Ledger, draft: Draft | None, accepted: int) -> None:
@@ -101,56 +81,45 @@ class AdaptivePolicy:
                 self._survival.observe(self.evidence, draft.copied, kept)
                 self._follow(ledger, self.candidate, kept)
 
-    def _copy(
-        self,
-        sources: RequestSources,
-        ledger: Ledger,
-        room: int,
-        added: Sequence[float],
-        rate: float,
-    ) -> tuple[Draft | None, float]:
-        query = query_bytes(ledger.tokens[-DEPTH:])
-        candidate = best_candidate(sources, query, self._track, self._broken, room)
-        self.candidate = candidate
+    def _copy(self, row: Round, added: Sequence[float], rate: float) -> tuple[Draft | None, float]:
+        for at in (self._track, self._broken):
+            if at is not None and not row.sources.holds(at):
+                self._track = self._broken = None
+        query = query_bytes(row.ledger.tokens[-DEPTH:])
+        room = row.copy_room
+        candidate = best_candidate(row.sources, query, self._track, self._broken, room)
         if candidate is None or candidate.length < self._min_match:
             self.candidate = None
             return None, 0.0
+        self.candidate = candidate
         self.evidence = Evidence(candidate.place, candidate.length, candidate.ties, self._recent)
         hazards = self._survival.hazards(self.evidence)
         width = best_width(hazards, min(room, candidate.available), added, rate)
         if not width.drafts:
             return None, 0.0
-        return _draft(sources, candidate, width), width.value
+        return _draft(row.sources, candidate, width), width.value
 
-    def _bridge(
-        self,
-        sources: RequestSources,
-        ledger: Ledger,
-        room: int,
-        neural: tuple[int, ...],
-        added: Sequence[float],
-        rate: float,
-    ) -> Draft:
+    def _bridge(self, row: Round, neural: Fallback, added: Sequence[float], rate: float) -> Draft:
         """The neural tokens, and behind them the copy that they lead to near the last break."""
-        plain = Draft(neural, "neural", neural=len(neural))
+        tokens = len(neural.token_ids)
+        plain = Draft(neural.token_ids, neural.kind, neural=tokens, neural_kind=neural.kind)
         self.candidate = None
-        left = room - len(neural)
+        left = min(row.copy_room, row.room - tokens)
         if self._broken is None or left < 1:
             return plain
-        tail = [*ledger.tokens[-DEPTH:].tolist(), *neural]
+        tail = [*row.ledger.tokens[-DEPTH:].tolist(), *neural.token_ids]
         candidate = bridge_candidate(query_bytes(tail), self._broken, left)
         if candidate is None:
             return plain
-        self.candidate = candidate
         self.evidence = Evidence(NEAR, candidate.length, candidate.ties, self._recent)
         reached = min(1.0, self._neural_accepted / self._neural_width)
-        more = [cost - added[len(neural)] for cost in added[len(neural) :]]
+        more = [cost - added[tokens] for cost in added[tokens:]]
         hazards = self._survival.hazards(self.evidence)
         width = best_width(hazards, min(left, candidate.available), more, rate, reached)
         if not width.drafts:
-            self.candidate = None
             return plain
-        return _draft(sources, candidate, width, neural)
+        self.candidate = candidate
+        return _draft(row.sources, candidate, width, neural)
 
     def _follow(self, ledger: Ledger, candidate: Candidate, kept: int) -> None:
         """Keeps track of the copy: it goes on behind what was committed, or it broke there."""
@@ -166,9 +135,10 @@ class AdaptivePolicy:
 
 
 def _draft(
-    sources: RequestSources, candidate: Candidate, width: Width, neural: tuple[int, ...] = ()
+    sources: RequestSources, candidate: Candidate, width: Width, before: Fallback | None = None
 ) -> Draft:
     at = candidate.at
+    neural = before.token_ids if before else ()
     copied = at.source.continuation(at.position, width.drafts)
     return Draft(
         (*neural, *copied.tolist()),
@@ -176,4 +146,5 @@ def _draft(
         at.position,
         candidate.length,
         len(neural),
+        before.kind if before else "neural",
     )

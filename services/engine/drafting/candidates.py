@@ -28,6 +28,8 @@ def best_candidate(
 ) -> Candidate | None:
     found: list[tuple[Source, np.ndarray]] = []
     most = 0
+    if limit < 1:
+        return None
     for source in reversed(sources.indexes):
         matches = source.matches(query, min_match=max(most, 1))
         if matches is None:

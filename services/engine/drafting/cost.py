@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 # A pass is slower by a moment's load, and by what the request's context adds: neither may move
 # the curve much at once. 0.05 forgets half of a change after 14 rounds of about that width.
 FOLLOW = 0.05
+# Prefill makes passes far wider than any draft, which say nothing about the widths in question.
+MOST_BEHIND = 2
 MOST_MOVED = 2.0  # a single round counts at most this factor off the curve
 
 
@@ -49,7 +51,7 @@ class RoundCost:
 
     def observe(self, columns: int, cost: float) -> None:
         """A round of `columns` cost this much, in the unit of the points."""
-        if not self._follows or cost <= 0:
+        if not self._follows or cost <= 0 or columns > MOST_BEHIND * self._columns[-1]:
             return
         expected = self._at(columns)
         moved = min(max(cost / expected, 1 / MOST_MOVED), MOST_MOVED) - 1

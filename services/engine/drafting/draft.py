@@ -1,6 +1,7 @@
 """What a drafter proposes."""
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from shared.messages import DraftKind
 
@@ -10,10 +11,11 @@ class Draft:
     """A *bridge* starts with tokens of the neural drafter and goes on with a copy."""
 
     token_ids: tuple[int, ...]  # at least one
-    kind: DraftKind  # where the copy came from; `neural` if there is none
+    kind: DraftKind  # where the copy came from; without one, as `neural_kind`
     position: int = 0  # of the first copied token, in its source
     match_length: int = 0  # tokens of the ledger that stand before it there
-    neural: int = 0  # how many leading tokens are the neural drafter's
+    neural: int = 0  # how many leading tokens are the neural drafter's, or a lookup's
+    neural_kind: Literal["lookup", "neural"] = "neural"
 
     def cut(self, length: int) -> "Draft | None":
         """Its first `length` tokens; None if that is none."""

@@ -5,18 +5,20 @@ Torch-free: the model-free replay benchmark drives it as the engine does. One ro
 """
 
 from collections import OrderedDict, deque
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import structlog
 
-from services.engine.drafting.adaptive import AdaptivePolicy, Pass
+from services.engine.drafting.adaptive import AdaptivePolicy
 from services.engine.drafting.cost import RoundCost
 from services.engine.drafting.draft import Draft
 from services.engine.drafting.evidence import Survival, learned
 from services.engine.drafting.fixed import FixedPolicy
+from services.engine.drafting.lookup_ngram import look_up
 from services.engine.drafting.neural import NeuralDrafter
+from services.engine.drafting.round import Fallback, Round
 from services.engine.drafting.settings import DraftSettings
 from services.engine.drafting.sources import RequestSources
 from services.engine.ledger import Ledger
@@ -30,8 +32,14 @@ EARLY_INDEXES = 64
 TYPICAL_COLUMN_COST = 0.007
 
 
+@dataclass
+class _Row:
+    sources: RequestSources
+    policy: FixedPolicy | AdaptivePolicy
+
+
 class DraftRouter:
-    """`settings` is None when copy drafting is off."""
+    """`settings` is None when nothing is copied and nothing looked up."""
 
     def __init__(
         self,
@@ -43,39 +51,31 @@ class DraftRouter:
         self._settings = settings
         self._cost = cost or RoundCost.linear(TYPICAL_COLUMN_COST)
         self._neural = neural
-        self._requests: dict[str, RequestSources] = {}
-        self._adaptive: dict[str, AdaptivePolicy] = {}
-        self._early: OrderedDict[str, IndexReady] = OrderedDict()
+        self._rows: dict[str, _Row] = {}
+        self._pass_columns, self._pass_rows = 1, 1
+        self._early: OrderedDict[str, list[IndexReady]] = OrderedDict()
         self._ended: deque[str] = deque(maxlen=EARLY_INDEXES)
         self._log = structlog.get_logger(service="engine")
 
     def begin(self, request_id: str, *, expect_index: bool) -> None:
-        early = self._early.pop(request_id, None)
+        early = self._early.pop(request_id, ())
         if self._settings is None:
             return
-        self._requests[request_id] = RequestSources(
-            self._settings.boundary_ids, awaiting=expect_index
-        )
-        if self._settings.policy == "adaptive":
-            self._adaptive[request_id] = AdaptivePolicy(
-                Survival(learned()),
-                self._cost,
-                min_match=self._settings.min_match,
-                neural_width=self._neural.width if self._neural else 0,
-            )
-        if early is not None:
-            self.add_index(early)
+        sources = RequestSources(self._settings.boundary_ids, awaiting=expect_index)
+        self._rows[request_id] = _Row(sources, self._make_policy(self._settings))
+        for index in early:
+            self.add_index(index)
 
     def add_index(self, index: IndexReady) -> None:
         """A malformed index costs the request its copies, never its answer."""
         if self._settings is None:
             return
-        sources = self._requests.get(index.request_id)
-        if sources is None:
+        row = self._rows.get(index.request_id)
+        if row is None:
             self._keep_early(index)
             return
         try:
-            sources.add_index(index)
+            row.sources.add_index(index)
         except ValueError as exc:
             self._log.warning("bad_index", request_id=index.request_id, error=str(exc))
 
@@ -85,59 +85,94 @@ class DraftRouter:
         """Immutable sources from elsewhere (a session's archive), oldest first; on ties they stand
         behind the request's own. False if the request is not known: it ended, or copies are off.
         """
-        known = self._requests.get(request_id)
-        if known is None:
+        row = self._rows.get(request_id)
+        if row is None:
             return False
-        known.add(sources)
+        row.sources.add(sources)
         return True
 
     def drop_sources(self, request_id: str, kind: SourceKind) -> None:
         """They must not be used any more. A draft that is out was proposed before."""
-        sources = self._requests.get(request_id)
-        if sources is not None:
-            sources.drop(kind)
+        row = self._rows.get(request_id)
+        if row is not None:
+            row.sources.drop(kind)
 
     def tokens_of(self, request_id: str, kind: SourceKind) -> list[np.ndarray]:
-        """int32 [n] of each immutable source of this kind; boundaries are -1."""
-        sources = self._requests.get(request_id)
-        return [] if sources is None else sources.tokens_of(kind)
+        """int32 [n] of each immutable source of this kind, without views; boundaries are -1."""
+        row = self._rows.get(request_id)
+        return [] if row is None else row.sources.tokens_of(kind)
+
+    def begin_pass(self, columns: int, rows: int) -> None:
+        """The next proposals join a pass of so many columns without drafts, in so many rows."""
+        self._pass_columns, self._pass_rows = columns, rows
+
+    def end_pass(self, forward_s: float) -> None:
+        """That pass took so long, in the unit of the cost curve."""
+        self._cost.observe(self._pass_columns, forward_s)
 
     def propose(self, request_id: str, ledger: Ledger, room: int, tally: Tally) -> Draft | None:
         """At most `room` >= 1 tokens behind the ledger, which holds at least one output token."""
-        sources = self._requests.get(request_id)
-        draft = None
-        if sources is not None and self._settings is not None:
-            tally.index_wait_rounds += sources.awaiting
-            sources.follow(ledger)
-            if self._settings.policy == "adaptive":
-                ask = None
-                if self._neural is not None:
-                    ask = partial(self._neural.propose, request_id, ledger)
-                adaptive = self._adaptive[request_id]
-                return adaptive.propose(sources, ledger, room, Pass(), ask)
-            policy = FixedPolicy(self._settings.min_match, self._settings.neural_width)
-            draft = policy.propose(sources, ledger, room, tally)
-        if draft is None and self._neural is not None:
-            budget = min(room, self._neural.width)
-            ids = tuple(self._neural.propose(request_id, ledger, budget))
-            draft = Draft(ids, "neural", neural=len(ids)) if ids else None
+        row = self._rows.get(request_id)
+        if row is None or self._settings is None:
+            return None
+        tally.index_wait_rounds += row.sources.awaiting
+        row.sources.follow(ledger)
+        round_ = Round(
+            sources=row.sources,
+            ledger=ledger,
+            room=room,
+            copy_room=min(room, self._settings.width),
+            tally=tally,
+            columns=self._pass_columns,
+            rows=self._pass_rows,
+            ask_neural=self._asking(request_id, row.sources, ledger),
+        )
+        draft = row.policy.propose(round_)
+        self._pass_columns += len(draft.token_ids) if draft else 0
         return draft
 
     def observe(self, request_id: str, ledger: Ledger, draft: Draft | None, accepted: int) -> None:
         """A round has committed: `ledger` holds its tokens, the first `accepted` of `draft`."""
-        adaptive = self._adaptive.get(request_id)
-        if adaptive is not None:
-            adaptive.observe(ledger, draft, accepted)
+        row = self._rows.get(request_id)
+        if row is not None:
+            row.policy.observe(ledger, draft, accepted)
 
     def release(self, request_id: str) -> None:
         self._early.pop(request_id, None)
         self._ended.append(request_id)
-        self._requests.pop(request_id, None)
-        self._adaptive.pop(request_id, None)
+        self._rows.pop(request_id, None)
+
+    def _make_policy(self, settings: DraftSettings) -> FixedPolicy | AdaptivePolicy:
+        if settings.policy == "fixed":
+            return FixedPolicy(min_match=settings.min_match, neural_width=settings.neural_width)
+        return AdaptivePolicy(
+            Survival(learned()),
+            self._cost,
+            min_match=settings.min_match,
+            neural_width=settings.neural_width,
+        )
+
+    def _asking(
+        self, request_id: str, sources: RequestSources, ledger: Ledger
+    ) -> Callable[[int], Fallback] | None:
+        settings, neural = self._settings, self._neural
+        if settings is None or (neural is None and not settings.lookup_ngram):
+            return None
+
+        def ask(budget: int) -> Fallback:
+            if settings.lookup_ngram:
+                ids = look_up(sources, ledger, settings.lookup_ngram, budget)
+                if ids:
+                    return Fallback("lookup", ids)
+            if neural is None:
+                return Fallback("lookup", ())
+            return Fallback("neural", tuple(neural.propose(request_id, ledger, budget)))
+
+        return ask
 
     def _keep_early(self, index: IndexReady) -> None:
         if index.request_id in self._ended:  # it took longer than its request
             return
-        self._early[index.request_id] = index
+        self._early.setdefault(index.request_id, []).append(index)
         while len(self._early) > EARLY_INDEXES:
             self._early.popitem(last=False)

@@ -25,6 +25,7 @@ class _Held(NamedTuple):
     starts: Sequence[int]  # of the spans that have a kind of their own, ascending
     stops: Sequence[int]
     kinds: Sequence[SourceKind]
+    is_view: bool = False
 
 
 class RequestSources:
@@ -36,6 +37,7 @@ class RequestSources:
         self.awaiting = awaiting  # the prompt's index is still being built
         self.predicted: Place | None = None  # the start of the caller's predicted output
         self._held = {id(self.output): _Held("output", (), (), ())}
+        self._prompt: list[Source] = []
         self._elsewhere = 0  # how many of `indexes` are not the request's own
         self._indexed = 0  # output tokens that are in `output`
 
@@ -53,7 +55,10 @@ class RequestSources:
                 [span.start for span in spans],
                 [span.stop for span in spans],
                 [span.kind for span in spans],
+                is_view=source.is_view,
             )
+            if source.kind == "prompt":
+                self._prompt = [built]
             if source.kind == "predicted":
                 self.predicted = Place(built, 0)
         self.indexes[self._elsewhere : self._elsewhere] = prepared
@@ -74,13 +79,31 @@ class RequestSources:
         return held.kind
 
     def drop(self, kind: SourceKind) -> None:
-        kept = [i for i, other in enumerate(self.kinds) if other != kind]
-        self.indexes[:] = [self.indexes[i] for i in kept]
-        self.kinds[:] = [self.kinds[i] for i in kept]
+        """Sources from elsewhere are gone; nothing may be copied from them any more."""
+        gone = {id(index) for index in self.indexes if self._held[id(index)].kind == kind}
+        self._elsewhere -= sum(id(index) in gone for index in self.indexes[: self._elsewhere])
+        self.indexes[:] = [index for index in self.indexes if id(index) not in gone]
+        for index_id in gone:
+            del self._held[index_id]
 
     def tokens_of(self, kind: SourceKind) -> list[np.ndarray]:
-        pairs = zip(self.indexes, self.kinds, strict=True)
-        return [i.tokens for i, other in pairs if other == kind and isinstance(i, SegmentIndex)]
+        """Of the immutable sources of this kind, without views: those repeat what is there."""
+        return [
+            index.tokens
+            for index in self.indexes
+            if isinstance(index, SegmentIndex)
+            and self._held[id(index)].kind == kind
+            and not self._held[id(index)].is_view
+        ]
+
+    def holds(self, at: Place) -> bool:
+        """Its source has not been dropped."""
+        return id(at.source) in self._held
+
+    @property
+    def ledger_indexes(self) -> list[Source]:
+        """The prompt's index, as soon as it is there, and the output's."""
+        return [*self._prompt, self.output]
 
     def follow(self, ledger: Ledger) -> None:
         """Indexes committed output. Called before a lookup, not after a round, so that a request

@@ -17,7 +17,9 @@ def index_of(request_id: str, tokens: np.ndarray = TEXT) -> IndexReady:
 
 
 def make_router(width_neural: int = 0) -> DraftRouter:
-    return DraftRouter(DraftSettings(policy="fixed", min_match=4, neural_width=width_neural))
+    return DraftRouter(
+        DraftSettings(policy="fixed", width=15, min_match=4, neural_width=width_neural)
+    )
 
 
 def ledger() -> Ledger:
@@ -122,7 +124,9 @@ def test_sources_for_a_request_that_ended_are_not_taken() -> None:
 
 
 def test_a_round_without_a_copy_verifies_the_neural_drafts() -> None:
-    router = DraftRouter(DraftSettings(policy="fixed", min_match=4), neural=Counting())
+    router = DraftRouter(
+        DraftSettings(policy="fixed", width=15, min_match=4, neural_width=3), neural=Counting()
+    )
     router.begin("r", expect_index=False)
     draft = router.propose("r", ledger(), 2, Tally(0.0, 15))
     assert draft is not None
