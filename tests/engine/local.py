@@ -11,7 +11,7 @@ import torch
 
 from services.engine.batch import Batch, RowSpan
 from services.engine.drafting.router import DraftRouter
-from services.engine.drafting.settings import DraftSettings
+from services.engine.drafting.settings import DraftSettings, Policy
 from services.engine.grammar import GrammarCompiler
 from services.engine.host_tier import HostTier
 from services.engine.intake import Intake
@@ -98,24 +98,29 @@ class LocalEngine:
         self,
         width: int,
         *,
+        policy: Policy = "fixed",
         chunk: int = 512,
         host_blocks: int = 0,
         archive: LocalArchive | None = None,
     ) -> tuple[Engine, LocalPost, PlanLimits]:
+        min_match = 4 if policy == "fixed" else 1
         limits = EngineLimits(
             max_concurrency=self._slots,
             max_waiting=16,
             spec="off",
             draft_tokens=0,
             ngram_draft_tokens=width,
-            ngram_policy="fixed",
-            ngram_min_match=4,
+            ngram_policy=policy,
+            ngram_min_match=min_match,
             lookup_ngram=0,
         )
         drafting = None
         if width:
             drafting = DraftSettings(
-                policy="fixed", width=width, min_match=4, boundary_ids=self.tokenizer.special_ids
+                policy=policy,
+                width=width,
+                min_match=min_match,
+                boundary_ids=self.tokenizer.special_ids,
             )
         post = LocalPost()
         if archive is not None:
@@ -156,11 +161,12 @@ class LocalEngine:
         requests: Sequence[Generate],
         *,
         width: int,
+        policy: Policy = "fixed",
         tool_texts: Sequence[str] = (),
         chunk: int = 512,
         archive: LocalArchive | None = None,
     ) -> dict[str, Output]:
-        engine, post, plan_limits = self.engine(width, chunk=chunk, archive=archive)
+        engine, post, plan_limits = self.engine(width, policy=policy, chunk=chunk, archive=archive)
         for request in requests:
             post.inbound.append(FromGateway(b"local", request))
             if width:

@@ -1,10 +1,11 @@
-"""Copying never changes the text: the demo model in fp32, with copies off, 15 and 63 wide."""
+"""Copying never changes the text: the demo model in fp32, both policies, 15 and 63 wide."""
 
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from services.engine.drafting.settings import Policy
 from shared.messages import Finished
 from shared.template import ChatTemplate
 from tests.engine.local import LocalEngine, Output, generate
@@ -13,7 +14,12 @@ from tests.real.prompts import PROMPTS, Prompt
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
 OUTPUT_TOKENS = 48
-WIDTHS = (15, 63)
+COPYING: tuple[tuple[int, Policy], ...] = (
+    (15, "fixed"),
+    (63, "fixed"),
+    (15, "adaptive"),
+    (63, "adaptive"),
+)
 
 
 @pytest.fixture(scope="module")
@@ -31,10 +37,17 @@ def tool_texts(prompt: Prompt) -> list[str]:
 
 
 def run(
-    engine: LocalEngine, prompt_ids: np.ndarray, prompt: Prompt, width: int, temperature: float
+    engine: LocalEngine,
+    prompt_ids: np.ndarray,
+    prompt: Prompt,
+    width: int,
+    temperature: float,
+    *,
+    policy: Policy = "fixed",
 ) -> Output:
     request = generate("r", prompt_ids, output=OUTPUT_TOKENS, temperature=temperature)
-    return engine.run([request], width=width, tool_texts=tool_texts(prompt))["r"]
+    texts = tool_texts(prompt)
+    return engine.run([request], width=width, policy=policy, tool_texts=texts)["r"]
 
 
 @pytest.mark.parametrize("prompt", PROMPTS, ids=lambda p: p.name)
@@ -45,8 +58,8 @@ def test_output_is_the_same_with_copies_of_any_width(
     prompt_ids = template.encode(prompt.messages)
     plain = run(engine, prompt_ids, prompt, 0, temperature)
     assert plain.accepted == 0
-    for width in WIDTHS:
-        copied = run(engine, prompt_ids, prompt, width, temperature)
+    for width, policy in COPYING:
+        copied = run(engine, prompt_ids, prompt, width, temperature, policy=policy)
         assert copied.token_ids == plain.token_ids
         if prompt.copies and temperature == 0.0:
             assert copied.accepted >= 5
@@ -65,8 +78,8 @@ def test_output_is_the_same_beside_three_other_requests(
         for p in group
     ]
     texts = [text for p in group for text in tool_texts(p)]
-    for width in (0, *WIDTHS):
-        together = engine.run(requests, width=width, tool_texts=texts)
+    for width, policy in ((0, "fixed"), *COPYING[-2:]):
+        together = engine.run(requests, width=width, policy=policy, tool_texts=texts)
         assert {name: output.token_ids for name, output in together.items()} == alone
 
 

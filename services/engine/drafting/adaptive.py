@@ -44,7 +44,7 @@ class AdaptivePolicy:
         self._broken: Place | None = None  # where the last copy stopped being right
         self._recent = 0.0
         self._tokens, self._spent = START_TOKENS, START_COST
-        self._ledger_len = 0
+        self._proposed_at: int | None = None  # the ledger's length at a proposal without verdict
         self._round_cost = 1.0
         self.candidate: Candidate | None = None
         self.evidence: Evidence | None = None
@@ -61,12 +61,15 @@ class AdaptivePolicy:
                     draft = self._bridge(row, fallback, added, rate)
         drafted = len(draft.token_ids) if draft else 0
         self._round_cost = self._cost.of(row.columns + drafted) / row.rows
-        self._ledger_len = len(row.ledger)
+        self._proposed_at = len(row.ledger)
         return draft
 
     def observe(self, ledger: Ledger, draft: Draft | None, accepted: int) -> None:
         """The round has committed: `ledger` holds the first `accepted` tokens of `draft`."""
-        committed = len(ledger) - self._ledger_len
+        if self._proposed_at is None:  # the prompt's own pass
+            return
+        committed = len(ledger) - self._proposed_at
+        self._proposed_at = None
         self._tokens = RATE_DECAY * self._tokens + committed
         self._spent = RATE_DECAY * self._spent + self._round_cost
         self._recent = RECENT_DECAY * self._recent + (1 - RECENT_DECAY) * min(accepted, RECENT_CAP)

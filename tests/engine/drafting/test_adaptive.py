@@ -172,3 +172,10 @@ def test_nothing_is_copied_for_a_request_whose_copies_never_hold() -> None:
     replay = Replay(rng.integers(10, 2000, 400), rng.integers(10, 2000, 400), cost=0.05).run()
     late = [drafted(draft) for draft in replay.drafts[200:]]
     assert sum(late) < 0.2 * len(late)
+
+
+def test_the_prompts_own_pass_is_no_round_to_learn_from() -> None:
+    """It commits one token at the price of the whole prompt, without having proposed anything."""
+    replay, disturbed = Replay(OLD[50:90]), Replay(OLD[50:90])
+    disturbed.router.observe("r", disturbed.ledger, None, 0)
+    assert disturbed.round() == replay.round()
