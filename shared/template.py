@@ -55,6 +55,7 @@ class ChatTemplate:
         environment.filters["tojson"] = _to_json
         environment.globals["raise_exception"] = _raise_exception
         environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
+        self.source = source
         self._template = environment.from_string(source)
         self._tokenizer = tokenizer
         self._extra = extra

@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from services.gateway.output.choice import OPTIONS as TOOL_PARSERS
 from shared.errors import ConfigError
 from shared.logs import LEVELS
 from shared.options import option
@@ -28,6 +29,9 @@ class GatewayConfig:
     slow_reader_s: float = option(30.0, "seconds a client may leave a write unread")
     body_timeout_s: float = option(60.0, "seconds a request's body may take to arrive")
     drain_s: float = option(10.0, "seconds for open requests to finish at shutdown")
+    tool_parser: str = option(
+        "auto", "the form of the model's tool calls; auto reads its template", choices=TOOL_PARSERS
+    )
     default_max_tokens: int = option(4096, "output limit of a request that names none, tokens")
     ngram_archive_mib: int = option(
         0, "memory for texts that sessions retain, MiB; 0 is off; needs copies"

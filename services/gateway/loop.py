@@ -17,6 +17,7 @@ from services.gateway.body_reader import BodyReader
 from services.gateway.config import GatewayConfig, resolve
 from services.gateway.engine_link import EngineLink
 from services.gateway.indexer_link import IndexerLink
+from services.gateway.output.choice import tool_parser_of
 from services.gateway.planner import Planner
 from services.gateway.request_log import RequestLog, redact
 from services.gateway.service import GenerationService
@@ -111,10 +112,12 @@ def build_service(config: GatewayConfig, channels: endpoints.Endpoints) -> Gener
     """Raises ConfigError: the model folder or the log cannot be used."""
     assert config.model_id is not None
     tokenizer = Tokenizer.load(config.model)
+    template = ChatTemplate.load(config.model, tokenizer)
     planner = Planner(
         model_id=config.model_id,
         tokenizer=tokenizer,
-        template=ChatTemplate.load(config.model, tokenizer),
+        template=template,
+        tool_parser=tool_parser_of(config.tool_parser, template.source),
         sampling=sampling.defaults(config),
         default_max_tokens=config.default_max_tokens,
         queue_timeout_s=config.queue_timeout_s,
@@ -155,6 +158,7 @@ def _describe(config: GatewayConfig, planner: Planner) -> dict[str, object]:
         "has_api_key": config.api_key is not None,
         "max_body_mib": config.max_body_mib,
         "default_max_tokens": config.default_max_tokens,
+        "tool_parser": planner.tool_parser,
         "sampling_defaults": {
             "temperature": defaults.temperature,
             "top_p": defaults.top_p,

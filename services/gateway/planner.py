@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 
 from services.gateway.conversation import Conversation, RawPrompt
+from services.gateway.output.choice import ToolParser, parser_for
 from services.gateway.output.output import OutputParser, PlainParser
 from services.gateway.rendering import messages_of
 from services.gateway.request import Request
@@ -33,6 +34,7 @@ class Planner:
     model_id: str
     tokenizer: Tokenizer
     template: ChatTemplate
+    tool_parser: ToolParser
     sampling: Sampling  # the defaults
     default_max_tokens: int
     queue_timeout_s: float
@@ -78,7 +80,7 @@ class Planner:
                 cache_salt=request.wishes.cache_salt,
             ),
             index=index if copies else None,
-            parser=PlainParser(),
+            parser=self._parser_for(request, prompt),
             stops=request.stops,
             described=self._described(request, len(prompt.ids), limit, sampling),
         )
@@ -113,6 +115,16 @@ class Planner:
 
         # a long prompt takes a while, in which other streams must go on
         return await asyncio.to_thread(encode)
+
+    def _parser_for(self, request: Request, prompt: Prompt) -> OutputParser:
+        if isinstance(request.prompt, RawPrompt):
+            return PlainParser()
+        return parser_for(
+            self.tool_parser,
+            request.prompt.tools,
+            thinks=self.template.abilities.thinks,
+            opens_thinking=prompt.opens_thinking,
+        )
 
     def _raw(self, prompt: RawPrompt) -> Prompt:
         if isinstance(prompt.text, str):
