@@ -48,6 +48,13 @@ class BadParameter(RequestError):
 class PromptTooLong(RequestError):
     code = "context_length_exceeded"
 
+    def __init__(
+        self, message: str, *, prompt_tokens: int | None = None, limit: int | None = None
+    ) -> None:
+        super().__init__(message, param="messages")
+        self.prompt_tokens = prompt_tokens  # at least so many
+        self.limit = limit
+
 
 class Unauthorized(RequestError):
     status = 401

@@ -91,6 +91,11 @@ class Tokenizer:
             return bytes([int(spelled[3:5], 16)])
         return bytes(_BYTES[c] for c in spelled if c in _BYTES)
 
+    def decode_all(self, ids: list[int]) -> str:
+        """Text with the special tokens as they are spelled."""
+        text: str = self._parsing.decode(ids, skip_special_tokens=False)
+        return text
+
     def decode(self, ids: "np.ndarray | list[int]") -> str:
         """Text without the special tokens."""
         text: str = self._parsing.decode([int(i) for i in ids], skip_special_tokens=True)

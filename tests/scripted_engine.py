@@ -35,6 +35,7 @@ from shared.messages import (
     SpeculativeStats,
     Stop,
 )
+from shared.tokenizer import Tokenizer
 from shared.wire import Codec
 
 
@@ -86,6 +87,12 @@ def say(pieces: Sequence[Sequence[int]], *, delay_s: float = 0.0) -> Script:
         await turn.finish("stop")
 
     return script
+
+
+def say_text(tokenizer: Tokenizer, text: str, *, tokens: int = 5, delay_s: float = 0.0) -> Script:
+    """A text in rounds of so many tokens: tool calls and thinking in the model's own markup."""
+    ids = tokenizer.encode_text(text).tolist()
+    return say([ids[i : i + tokens] for i in range(0, len(ids), tokens)], delay_s=delay_s)
 
 
 async def hang(turn: Turn) -> None:

@@ -29,6 +29,7 @@ class GatewayConfig:
     slow_reader_s: float = option(30.0, "seconds a client may leave a write unread")
     body_timeout_s: float = option(60.0, "seconds a request's body may take to arrive")
     drain_s: float = option(10.0, "seconds for open requests to finish at shutdown")
+    stored_responses_mib: int = option(64, "memory for stored Responses, MiB; 0 stores none")
     tool_parser: str = option(
         "auto", "the form of the model's tool calls; auto reads its template", choices=TOOL_PARSERS
     )
@@ -71,6 +72,10 @@ def resolve(config: GatewayConfig) -> GatewayConfig:
         if not 0 < value < math.inf:
             flag = "--" + name.replace("_", "-")
             raise ConfigError(f"{flag} {value} is out of range; use more than 0")
+    if config.stored_responses_mib < 0:
+        raise ConfigError(
+            f"--stored-responses-mib {config.stored_responses_mib} is out of range; use 0 or more"
+        )
     if not 0 <= config.drain_s < math.inf:
         raise ConfigError(f"--drain-s {config.drain_s} is out of range; use 0 or more")
     if not config.model_id:

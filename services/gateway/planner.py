@@ -52,7 +52,7 @@ class Planner:
         prompt = await self.prompt_of(request, context)
         room = context - len(prompt.ids)
         if room < 1:
-            raise _too_long(context, f"{len(prompt.ids)} tokens")
+            raise _too_long(context, len(prompt.ids))
         limit = min(request.max_tokens or self.default_max_tokens, room)
         sampling = self._sampling_of(request)
         tool_texts = request.prompt.tool_texts if isinstance(request.prompt, Conversation) else ()
@@ -129,6 +129,8 @@ class Planner:
     def _raw(self, prompt: RawPrompt) -> Prompt:
         if isinstance(prompt.text, str):
             ids = self.tokenizer.encode_prompt(prompt.text)
+        elif max(prompt.text) >= self.tokenizer.vocab_size:
+            raise BadParameter("a token is outside of the vocabulary", param="prompt")
         else:
             ids = np.array(prompt.text, dtype=np.int32)
         return Prompt(ids, opens_thinking=False)
@@ -137,7 +139,7 @@ class Planner:
         """Refuses what cannot fit whatever its tokens are, before counting them costs seconds."""
         fewest = length // (self.tokenizer.longest_token if is_text else 1)
         if fewest > context:
-            raise _too_long(context, f"at least {fewest} tokens")
+            raise _too_long(context, fewest, at_least=True)
 
     def _sampling_of(self, request: Request) -> Sampling:
         seed = secrets.randbits(64) if request.seed is None else request.seed % 2**64
@@ -164,6 +166,8 @@ class Planner:
         if budget is None:
             return None
         marks = self.tokenizer.thinking_ids
+        if marks is None and not request.wishes.needs_thinking:
+            return None
         if marks is None:
             raise BadParameter("this model has no thinking marks to close", param="thinking_budget")
         start_id, end_id = marks
@@ -190,9 +194,11 @@ class Planner:
         }
 
 
-def _too_long(context: int, prompt: str) -> PromptTooLong:
+def _too_long(context: int, tokens: int, *, at_least: bool = False) -> PromptTooLong:
+    shown = f"at least {tokens}" if at_least else f"{tokens}"
     return PromptTooLong(
         f"This model's maximum context length is {context} tokens, "
-        f"but the prompt has {prompt} and needs room for an answer.",
-        param="messages",
+        f"but the prompt has {shown} tokens and needs room for an answer.",
+        prompt_tokens=tokens,
+        limit=context,
     )

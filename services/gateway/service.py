@@ -17,7 +17,7 @@ from services.gateway.indexer_link import IndexerLink
 from services.gateway.output.events import Event, merged
 from services.gateway.output.output import Output
 from services.gateway.planner import Plan, Planner
-from services.gateway.protocols.protocol import ProtocolHandler, Reply
+from services.gateway.protocols.protocol import Head, ProtocolHandler, Reply
 from services.gateway.protocols.usage import ninfer_object
 from services.gateway.request import Request
 from services.gateway.request_log import RequestLog, describe_error
@@ -87,7 +87,9 @@ class GenerationService:
             if entered and generation is None:
                 self.admission.leave()
         try:
-            reply = protocol.reply(request, http[REQUEST_ID], self.planner.model_id)
+            prompt_tokens = len(plan.generate.prompt_ids)
+            head = Head(http[REQUEST_ID], self.planner.model_id, prompt_tokens)
+            reply = protocol.reply(request, head)
             return await self._answer(http, request, reply, generation)
         finally:
             self._let_go(generation)
@@ -141,13 +143,17 @@ class GenerationService:
         self, response: web.StreamResponse, generation: Generation, reply: Reply
     ) -> None:
         """Everything after the opening. After an error no end of stream is written."""
+        beat_s = time.monotonic() + self.config.heartbeat_s
         try:
             while not generation.ended:
-                events = await generation.next_events(self.config.heartbeat_s)
-                if events is None:
-                    await self._write(response, reply.heartbeat())
-                elif written := reply.events(events):
+                events = await generation.next_events(max(0.0, beat_s - time.monotonic()))
+                # events may write nothing yet, and that is silence too
+                written = reply.events(events) if events else b""
+                if not written and time.monotonic() >= beat_s:
+                    written = reply.heartbeat()
+                if written:
                     await self._write(response, written)
+                    beat_s = time.monotonic() + self.config.heartbeat_s
             end = reply.terminal(generation.result, self._closing_comment(generation))
         except (NinferError, ConnectionError, TimeoutError):
             raise

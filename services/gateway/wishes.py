@@ -14,3 +14,4 @@ class Wishes:
     cache_salt: str = ""
     grammar: str | None = None  # what the answer must look like, as llguidance serialises it
     thinking_budget: int | None = None  # tokens of reasoning, None: as many as it takes
+    needs_thinking: bool = True  # a budget for a model that does not think is refused

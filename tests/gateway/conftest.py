@@ -22,6 +22,7 @@ from shared.endpoints import Endpoints, in_directory
 from shared.messages import GatewayToIndexer
 from shared.tokenizer import Tokenizer
 from shared.wire import Codec
+from tests.model_folders import TEMPLATES, with_template
 from tests.scripted_engine import Script, ScriptedEngine
 
 MESSAGES = [{"role": "user", "content": "hi"}]
@@ -86,6 +87,16 @@ Serve = Callable[..., "contextlib.AbstractAsyncContextManager[Served]"]
 @pytest.fixture(scope="session")
 def tokenizer(tiny_model: Path) -> Tokenizer:
     return Tokenizer.load(tiny_model)
+
+
+@pytest.fixture(scope="session")
+def tool_models(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Folders whose templates show tools, by the form of their calls."""
+    root = tmp_path_factory.mktemp("templates")
+    return {
+        name: with_template(tiny_model, root / name, template)
+        for name, template in TEMPLATES.items()
+    }
 
 
 @pytest.fixture

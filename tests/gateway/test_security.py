@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from services.gateway.app import normalise
+from services.gateway.routes import normalise
 from tests.gateway.conftest import MESSAGES, Serve, Served
 from tests.scripted_engine import say
 
@@ -133,7 +133,9 @@ async def test_a_model_with_a_slash_is_found_by_its_encoded_name(serve: Serve) -
     assert (status, body["error"]["code"]) == (404, "model_not_found")
 
 
-@pytest.mark.parametrize("path", ["/", "/api/tags", "/v1/embeddings", "/chat/completions/x"])
+@pytest.mark.parametrize(
+    "path", ["/", "/api/tags", "/v1/embeddings", "/chat/completions/x", "/v1/responses/a/b"]
+)
 async def test_unknown_paths_get_json(serve: Serve, path: str) -> None:
     async with serve(say([]), indexer=False) as served:
         status, body = await get(served, path)

@@ -4,6 +4,7 @@ from services.gateway.protocols import chat_request
 from services.gateway.protocols.chat_body import ChatBody
 from services.gateway.protocols.chat_reply import ChatReply
 from services.gateway.protocols.openai_errors import error_body
+from services.gateway.protocols.protocol import Head
 from services.gateway.request import Request
 
 
@@ -14,8 +15,8 @@ class Chat:
     error = staticmethod(error_body)
 
     @staticmethod
-    def reply(request: Request, request_id: str, model_id: str) -> ChatReply:
+    def reply(request: Request, head: Head) -> ChatReply:
         assert isinstance(request.body, ChatBody)
         options = request.body.stream_options
         with_usage = bool(options is not None and options.include_usage)
-        return ChatReply(request_id, model_id, with_usage=with_usage)
+        return ChatReply(head, with_usage=with_usage)

@@ -14,6 +14,7 @@ from services.gateway.output.events import (
 )
 from services.gateway.output.token_logprobs import Candidate
 from services.gateway.protocols.openai_errors import error_body
+from services.gateway.protocols.protocol import Head
 from services.gateway.protocols.sse import DONE, data
 from services.gateway.protocols.usage import chat_usage, timings
 from shared.errors import NinferError
@@ -30,8 +31,9 @@ FINISH_REASONS = {
 class ChatReply:
     """One completion's envelope: the same id, time and model in every event."""
 
-    def __init__(self, completion_id: str, model: str, *, with_usage: bool) -> None:
-        self._base = {"id": completion_id, "created": int(time.time()), "model": model}
+    def __init__(self, head: Head, *, with_usage: bool) -> None:
+        created = int(time.time())
+        self._base = {"id": head.request_id, "created": created, "model": head.model_id}
         self._with_usage = with_usage
         self._calls = 0
 

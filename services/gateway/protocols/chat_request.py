@@ -1,12 +1,19 @@
 """What a chat body means, and what of it this server cannot do."""
 
+from dataclasses import replace
 from typing import Any
 
 from services.gateway.conversation import Call, Conversation, Role, Turn
 from services.gateway.depth import check_depth
 from services.gateway.protocols.chat_body import ChatBody, ChatMessage, Part, ToolCall
-from services.gateway.protocols.decoding import check_stops, check_template_options, decode, refuse
-from services.gateway.protocols.ninfer_options import speculation_of
+from services.gateway.protocols.decoding import (
+    check_stops,
+    check_template_options,
+    decode,
+    given,
+    refuse,
+)
+from services.gateway.protocols.ninfer_options import wishes_of
 from services.gateway.protocols.structured import grammar_of
 from services.gateway.request import Request
 from services.gateway.wishes import Wishes
@@ -55,7 +62,7 @@ def parse(raw: bytes) -> Request:
         model=body.model,
         stream=bool(body.stream),
         max_tokens=body.max_completion_tokens or body.max_tokens,
-        sampling=given_sampling(body),
+        sampling=given(body, SAMPLING),
         seed=body.seed,
         stops=check_stops(stops_of(body.stop), "stop"),
         predicted=_predicted_of(body),
@@ -66,24 +73,16 @@ def parse(raw: bytes) -> Request:
     )
 
 
-def given_sampling(body: Any) -> dict[str, float | int]:
-    chosen = {name: getattr(body, name) for name in SAMPLING}
-    return {name: value for name, value in chosen.items() if value is not None}
-
-
 def _wishes_of(body: ChatBody) -> Wishes:
     """Raises BadParameter."""
     if body.top_logprobs and not body.logprobs:
         raise BadParameter("top_logprobs needs logprobs: true", param="top_logprobs")
-    options = body.ninfer
-    return Wishes(
+    return replace(
+        wishes_of(body.ninfer),
         logit_bias=bias_of(body.logit_bias),
         min_tokens=body.min_tokens or 0,
         top_logprobs=(body.top_logprobs or 0) if body.logprobs else None,
-        speculation=speculation_of(options),
         grammar=grammar_of(body),
-        cache_salt=(options.cache_salt or "") if options else "",
-        thinking_budget=options.thinking_budget if options else None,
     )
 
 

@@ -49,6 +49,12 @@ def convert(value: Any, kind: type[Body], where: str) -> Body:
         raise BadParameter(message, param=f"{where}.{inner}" if inner else where) from exc
 
 
+def given(body: Any, names: tuple[str, ...]) -> dict[str, Any]:
+    """Those of the fields that hold something."""
+    chosen = {name: getattr(body, name) for name in names}
+    return {name: value for name, value in chosen.items() if value is not None}
+
+
 def check_stops(stops: tuple[str, ...], param: str) -> tuple[str, ...]:
     """Raises BadParameter."""
     if len(stops) > MAX_STOPS or any(not 0 < len(s) <= MAX_STOP_CHARACTERS for s in stops):

@@ -1,11 +1,19 @@
 """What every protocol must do: read a body, write a reply."""
 
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from services.gateway.generation import Result
 from services.gateway.output.events import Event
 from services.gateway.request import Request
 from shared.errors import NinferError
+
+
+class Head(NamedTuple):
+    """What a reply knows from the start."""
+
+    request_id: str
+    model_id: str
+    prompt_tokens: int
 
 
 class Reply(Protocol):
@@ -37,6 +45,6 @@ class ProtocolHandler(Protocol):
         """Raises BadParameter, which names the field."""
         ...
 
-    def reply(self, request: Request, request_id: str, model_id: str) -> Reply: ...
+    def reply(self, request: Request, head: Head) -> Reply: ...
 
     def error(self, error: NinferError, request_id: str) -> dict[str, Any]: ...

@@ -1,0 +1,132 @@
+"""`POST /v1/completions`, the form before chats: a prompt that no template shapes."""
+
+import time
+from dataclasses import replace
+from typing import Any
+
+from services.gateway.conversation import RawPrompt
+from services.gateway.generation import Result
+from services.gateway.output.events import Content, Event
+from services.gateway.protocols.chat_reply import FINISH_REASONS
+from services.gateway.protocols.chat_request import SAMPLING, bias_of, stops_of
+from services.gateway.protocols.completions_body import CompletionsBody
+from services.gateway.protocols.decoding import check_stops, decode, given, refuse
+from services.gateway.protocols.ninfer_options import wishes_of
+from services.gateway.protocols.openai_errors import error_body
+from services.gateway.protocols.protocol import Head
+from services.gateway.protocols.sse import DONE, data
+from services.gateway.protocols.usage import chat_usage, timings
+from services.gateway.request import Request
+from shared.errors import BadParameter, NinferError
+
+
+def parse(raw: bytes) -> Request:
+    """Raises BadParameter, which names the field."""
+    body = decode(raw, CompletionsBody)
+    lost = [name for name in ("echo", "suffix", "logprobs") if getattr(body, name)]
+    lost += [name for name in ("n", "best_of") if getattr(body, name) not in (None, 1)]
+    refuse(lost)
+    wishes = replace(
+        wishes_of(body.ninfer),
+        logit_bias=bias_of(body.logit_bias),
+        min_tokens=body.min_tokens or 0,
+    )
+    return Request(
+        body=body,
+        prompt=RawPrompt(_prompt_of(body.prompt)),
+        described=_describe(body),
+        model=body.model,
+        stream=bool(body.stream),
+        max_tokens=body.max_tokens,
+        sampling=given(body, SAMPLING),
+        seed=body.seed,
+        stops=check_stops(stops_of(body.stop), "stop"),
+        wishes=wishes,
+        metadata=body.metadata,
+    )
+
+
+def _prompt_of(prompt: str | list[Any]) -> str | tuple[int, ...]:
+    """A text, a list of one text, token ids, or a list of one list of token ids."""
+    if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str | list):
+        prompt = prompt[0]
+    if isinstance(prompt, str):
+        if not prompt:
+            raise BadParameter("prompt must not be empty", param="prompt")
+        return prompt
+    if not prompt or not all(type(token) is int and 0 <= token < 1 << 31 for token in prompt):
+        raise BadParameter("prompt takes one text or one list of token ids", param="prompt")
+    return tuple(prompt)
+
+
+def _describe(body: CompletionsBody) -> dict[str, Any]:
+    return {
+        "stream": bool(body.stream),
+        "message_count": 0,
+        "tool_count": 0,
+        "tool_choice": None,
+        "has_tool_history": False,
+        "has_prediction": False,
+        "stop_count": len(stops_of(body.stop)),
+    }
+
+
+class CompletionsReply:
+    def __init__(self, head: Head, *, with_usage: bool) -> None:
+        self._base = {
+            "id": head.request_id,
+            "object": "text_completion",
+            "created": int(time.time()),
+            "model": head.model_id,
+        }
+        self._with_usage = with_usage
+
+    def opening(self) -> bytes:
+        return self._chunk("")
+
+    def events(self, events: list[Event]) -> bytes:
+        return b"".join(self._chunk(event.text) for event in events if isinstance(event, Content))
+
+    def heartbeat(self) -> bytes:
+        return self._chunk("")
+
+    def terminal(self, result: Result, before: bytes) -> bytes:
+        usage = b""
+        if self._with_usage:
+            fields = {"choices": [], "usage": chat_usage(result), "timings": timings(result.stats)}
+            usage = data({**self._base, **fields})
+        return before + self._chunk("", FINISH_REASONS[result.reason]) + usage + DONE
+
+    def failed(self, error: NinferError) -> bytes:
+        return data(error_body(error))
+
+    def body(self, events: list[Event], result: Result, ninfer: dict[str, Any]) -> dict[str, Any]:
+        text = "".join(event.text for event in events if isinstance(event, Content))
+        return {
+            **self._base,
+            "choices": [_choice(text, FINISH_REASONS[result.reason])],
+            "usage": chat_usage(result),
+            "timings": timings(result.stats),
+            "ninfer": ninfer,
+        }
+
+    def _chunk(self, text: str, finish_reason: str | None = None) -> bytes:
+        return data({**self._base, "choices": [_choice(text, finish_reason)]})
+
+
+def _choice(text: str, finish_reason: str | None) -> dict[str, Any]:
+    return {"index": 0, "text": text, "logprobs": None, "finish_reason": finish_reason}
+
+
+class Completions:
+    name = "openai_completions"
+    id_prefix = "cmpl-"
+    parse = staticmethod(parse)
+    error = staticmethod(error_body)
+
+    @staticmethod
+    def reply(request: Request, head: Head) -> CompletionsReply:
+        assert isinstance(request.body, CompletionsBody)
+        options = request.body.stream_options
+        with_usage = bool(options is not None and options.include_usage)
+        return CompletionsReply(head, with_usage=with_usage)

@@ -1,0 +1,201 @@
+"""What a Messages body means, and what of it this server cannot do."""
+
+from typing import Any
+
+from services.gateway.conversation import Call, Conversation, Turn
+from services.gateway.depth import check_depth
+from services.gateway.protocols.decoding import (
+    check_stops,
+    convert,
+    decode,
+    given,
+    refuse,
+)
+from services.gateway.protocols.messages_body import (
+    Block,
+    Message,
+    MessagesBody,
+    OpaqueBlock,
+    Source,
+)
+from services.gateway.protocols.ninfer_options import wishes_of
+from services.gateway.rendering import reminder
+from services.gateway.request import Request
+from shared.errors import BadParameter
+
+# Claude Code's first line of system text differs in every request, and all behind it would too.
+BILLING = "x-anthropic-billing-header:"
+SAMPLING = ("temperature", "top_p", "top_k", "min_p")
+# What other servers' tools left in a history; this model cannot see it.
+FOREIGN = ("redacted_thinking", "server_tool_use", "mcp_tool_use", "mcp_tool_result", "compaction")
+NO_IMAGE = "[an image, which this model cannot see]"
+
+
+def parse(raw: bytes) -> Request:
+    """Raises BadParameter, which names the field."""
+    body = decode(raw, MessagesBody)
+    _refuse_unbuilt(body)
+    turns: list[Turn] = []
+    if system := _system_of(body):
+        turns.append(Turn("system", system))
+    for index, message in enumerate(body.messages):
+        turns += _turns(message, f"messages[{index}]")
+    choice = body.tool_choice.type if body.tool_choice else None
+    thinks = body.thinking is not None and body.thinking.type != "disabled"
+    budget = body.thinking.budget_tokens if body.thinking and thinks else None
+    return Request(
+        body=body,
+        prompt=Conversation(tuple(turns), () if choice == "none" else _tools_of(body)),
+        described=_describe(body, turns, choice),
+        model=body.model,
+        any_model=True,
+        stream=bool(body.stream),
+        max_tokens=body.max_tokens,
+        sampling=given(body, SAMPLING),
+        seed=body.seed,
+        stops=check_stops(tuple(body.stop_sequences or ()), "stop_sequences"),
+        wishes=wishes_of(body.ninfer, thinking_budget=budget),
+        template_options={"enable_thinking": thinks},
+        metadata=body.metadata,
+    )
+
+
+def _refuse_unbuilt(body: MessagesBody) -> None:
+    """Refuses what would otherwise be silently lost. Raises BadParameter."""
+    lost = ["mcp_servers"] if body.mcp_servers else []
+    if body.output_config is not None and body.output_config.format:
+        lost.append("output_config.format")
+    if body.output_format:
+        lost.append("output_format")
+    refuse(lost)
+    if body.tool_choice is not None and body.tool_choice.type not in ("auto", "none"):
+        raise BadParameter("tool_choice.type may be auto or none", param="tool_choice.type")
+    if body.thinking is not None and body.thinking.type not in ("enabled", "adaptive", "disabled"):
+        raise BadParameter(
+            "thinking.type may be enabled, adaptive or disabled", param="thinking.type"
+        )
+
+
+def _system_of(body: MessagesBody) -> str:
+    if not isinstance(body.system, list):
+        return body.system or ""
+    texts = []
+    for block in body.system:
+        if block.type != "text":
+            raise BadParameter(f"system takes text blocks, not '{block.type}'", param="system")
+        text = block.text or ""
+        if text.startswith(BILLING):
+            text = text.partition("\n")[2]
+        if text:
+            texts.append(text)
+    return "\n\n".join(texts)
+
+
+def _turns(message: Message, where: str) -> list[Turn]:
+    blocks = _blocks(message, where)
+    match message.role:
+        case "system":
+            # stays where it is: to move it would change the prompt in front of it
+            return [Turn("user", reminder(_texts(blocks, where)))]
+        case "user":
+            return _user_turns(blocks, where)
+        case "assistant":
+            return [_assistant_turn(blocks, where)]
+        case _:
+            raise BadParameter(f"unknown role '{message.role}'", param=f"{where}.role")
+
+
+def _blocks(message: Message, where: str) -> list[Block]:
+    if isinstance(message.content, str):
+        return [Block("text", text=message.content)]
+    blocks = []
+    for index, given_block in enumerate(message.content):
+        at = f"{where}.content[{index}]"
+        kind = convert(given_block, OpaqueBlock, at).type
+        if kind not in FOREIGN and not kind.endswith("_tool_result"):
+            blocks.append(convert(given_block, Block, at))
+    return blocks
+
+
+def _user_turns(blocks: list[Block], where: str) -> list[Turn]:
+    """Tool results and text in the order in which they stand."""
+    turns: list[Turn] = []
+    said: list[Block] = []
+    for block in blocks:
+        if block.type != "tool_result":
+            said.append(block)
+            continue
+        if said:
+            turns.append(Turn("user", _texts(said, where)))
+            said = []
+        content = block.content
+        parts = (content,) if isinstance(content, str) else _result_parts(content or [], where)
+        kept = tuple(part for part in parts if part)
+        turns.append(Turn("tool", "".join(parts), call_id=block.tool_use_id, parts=kept))
+    if said or not turns:
+        turns.append(Turn("user", _texts(said, where)))
+    return turns
+
+
+def _assistant_turn(blocks: list[Block], where: str) -> Turn:
+    text, thought = "", ""
+    calls = []
+    for block in blocks:
+        if block.type == "thinking":
+            thought += block.thinking or ""
+        elif block.type == "tool_use":
+            arguments = block.input if isinstance(block.input, dict) else {}
+            check_depth(arguments, "the input of a tool_use", f"{where}.content")
+            calls.append(Call(block.id or "", block.name or "", arguments))
+        else:
+            text += _texts([block], where)
+    return Turn("assistant", text, reasoning=thought, calls=tuple(calls))
+
+
+def _texts(blocks: list[Block], where: str) -> str:
+    return "".join(_text(block, where) for block in blocks)
+
+
+def _text(block: Block, where: str) -> str:
+    match block.type:
+        case "text":
+            return block.text or ""
+        case "document" if isinstance(block.source, Source) and block.source.type == "text":
+            return block.source.data or ""
+        case "search_result":
+            return _texts(block.content, where) if isinstance(block.content, list) else ""
+        case _:
+            raise BadParameter(f"'{block.type}' blocks are not served", param=f"{where}.content")
+
+
+def _result_parts(blocks: list[Block], where: str) -> tuple[str, ...]:
+    """An image that a tool gave is named: to refuse it would end the whole session."""
+    return tuple(NO_IMAGE if b.type == "image" else _text(b, where) for b in blocks)
+
+
+def _tools_of(body: MessagesBody) -> tuple[dict[str, Any], ...]:
+    """The client's own tools. Those that only Anthropic's servers run are left out."""
+    tools = []
+    for index, tool in enumerate(body.tools or ()):
+        where = f"tools[{index}]"
+        check_depth(tool, where, where)
+        if "input_schema" not in tool and tool.get("type", "custom") != "custom":
+            continue
+        if not isinstance(tool.get("name"), str):
+            raise BadParameter("a tool needs a name", param=f"{where}.name")
+        function = {"name": tool["name"], "description": tool.get("description") or ""}
+        function["parameters"] = tool.get("input_schema") or {"type": "object", "properties": {}}
+        tools.append({"type": "function", "function": function})
+    return tuple(tools)
+
+
+def _describe(body: MessagesBody, turns: list[Turn], choice: str | None) -> dict[str, Any]:
+    return {
+        "stream": bool(body.stream),
+        "message_count": len(body.messages),
+        "tool_count": len(body.tools or ()),
+        "tool_choice": choice,
+        "has_tool_history": any(turn.calls or turn.role == "tool" for turn in turns),
+        "has_prediction": False,
+        "stop_count": len(body.stop_sequences or ()),
+    }

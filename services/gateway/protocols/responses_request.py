@@ -1,0 +1,142 @@
+"""What a Responses body means, and what of it this server cannot do."""
+
+import secrets
+from typing import Any
+
+import msgspec
+
+from services.gateway.conversation import Conversation, Turn
+from services.gateway.protocols.decoding import check_template_options, decode, given, refuse
+from services.gateway.protocols.ninfer_options import wishes_of
+from services.gateway.protocols.responses_body import ResponsesBody
+from services.gateway.protocols.responses_items import Turns
+from services.gateway.protocols.responses_store import ResponseStore
+from services.gateway.protocols.responses_tools import ToolSet
+from services.gateway.request import Request
+from shared.errors import BadParameter
+
+SAMPLING = ("temperature", "top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty")
+ID_PREFIXES = {
+    "message": "msg",
+    "reasoning": "rs",
+    "function_call": "fc",
+    "function_call_output": "fco",
+    "custom_tool_call": "ctc",
+    "custom_tool_call_output": "ctco",
+}
+
+
+class ResponsesInput(msgspec.Struct):
+    """A body with all items of its conversation, those of previous responses first."""
+
+    body: ResponsesBody
+    items: list[dict[str, Any]]
+
+
+def parse(raw: bytes, store: ResponseStore) -> Request:
+    """Raises BadParameter, which names the field."""
+    body = decode(raw, ResponsesBody)
+    _refuse_unbuilt(body, store)
+    items = _input_items(body, store)
+    tools = ToolSet.read(body.tools or [])
+    turns = Turns(tools)
+    if body.instructions:
+        turns.done.append(Turn("system", body.instructions))
+    own_start = len(items) - _own_count(body)
+    for index, item in enumerate(items):
+        at = index - own_start
+        turns.add(item, f"input[{at}]" if at >= 0 else "previous_response_id")
+    conversation = Conversation(
+        turns.finish(), () if body.tool_choice == "none" else tuple(tools.shown)
+    )
+    if not conversation.turns:
+        raise BadParameter("input holds nothing that this model can see", param="input")
+    return Request(
+        body=ResponsesInput(body, items),
+        prompt=conversation,
+        described=_describe(body, conversation),
+        model=body.model,
+        stream=bool(body.stream),
+        max_tokens=body.max_output_tokens,
+        sampling=given(body, SAMPLING),
+        seed=body.seed,
+        wishes=wishes_of(body.ninfer),
+        template_options=_template_options(body),
+        client_metadata=body.client_metadata,
+        metadata=body.metadata,
+    )
+
+
+def _input_items(body: ResponsesBody, store: ResponseStore) -> list[dict[str, Any]]:
+    """All items in order, those of the previous responses first; each has an id.
+
+    Raises:
+        BadParameter: a previous response or an item that is not stored.
+    """
+    items: list[dict[str, Any]] = []
+    if body.previous_response_id is not None:
+        previous = store.get(body.previous_response_id)
+        if previous is None:
+            raise BadParameter(
+                f"Previous response with id '{body.previous_response_id}' not found.",
+                param="previous_response_id",
+            )
+        items += previous.items
+    if isinstance(body.input, str):
+        return [*items, _with_id({"type": "message", "role": "user", "content": body.input})]
+    known = {item.get("id"): item for item in items}
+    for index, item in enumerate(body.input):
+        if item.get("type") == "item_reference":
+            found = known.get(item.get("id"))
+            if found is None:
+                raise BadParameter("no such item is stored", param=f"input[{index}].id")
+            item = found
+        items.append(_with_id(item))
+    return items
+
+
+def _own_count(body: ResponsesBody) -> int:
+    return 1 if isinstance(body.input, str) else len(body.input)
+
+
+def _with_id(item: dict[str, Any]) -> dict[str, Any]:
+    if isinstance(item.get("id"), str):
+        return item
+    prefix = ID_PREFIXES.get(str(item.get("type", "message")), "item")
+    return {**item, "id": f"{prefix}_{secrets.token_hex(12)}"}
+
+
+def _refuse_unbuilt(body: ResponsesBody, store: ResponseStore) -> None:
+    """Refuses what would otherwise be silently lost. Raises BadParameter."""
+    lost = [n for n in ("background", "conversation", "prompt", "top_logprobs") if getattr(body, n)]
+    if body.truncation not in (None, "disabled"):
+        lost.append("truncation")
+    if body.text is not None and body.text.format is not None and body.text.format.type != "text":
+        lost.append("text.format")
+    refuse(lost)
+    if body.store and not store.is_on:
+        raise BadParameter("this server stores no responses", param="store")
+    if body.tool_choice not in (None, "auto", "none"):
+        raise BadParameter("tool_choice may be auto or none", param="tool_choice")
+
+
+def _template_options(body: ResponsesBody) -> dict[str, Any]:
+    options = check_template_options(body.chat_template_kwargs)
+    if body.reasoning is not None and body.reasoning.effort is not None:
+        effort = body.reasoning.effort
+        own = {"enable_thinking": False} if effort == "none" else {"reasoning_effort": effort}
+        options = own | options
+    return options
+
+
+def _describe(body: ResponsesBody, conversation: Conversation) -> dict[str, Any]:
+    turns = conversation.turns
+    return {
+        "stream": bool(body.stream),
+        "message_count": len(turns),
+        "tool_count": len(conversation.tools),
+        "tool_choice": body.tool_choice,
+        "has_tool_history": any(turn.calls or turn.role == "tool" for turn in turns),
+        "has_prediction": False,
+        "stop_count": 0,
+    }

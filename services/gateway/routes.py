@@ -1,0 +1,113 @@
+"""Which path is answered by what. Base URLs with, without and with doubled /v1 all work."""
+
+import re
+from collections.abc import Awaitable, Callable
+
+from aiohttp import web
+
+from services.gateway.models import Models
+from services.gateway.openapi import document
+from services.gateway.protocols.chat import Chat
+from services.gateway.protocols.completions import Completions
+from services.gateway.protocols.messages import Messages
+from services.gateway.protocols.protocol import ProtocolHandler
+from services.gateway.protocols.responses import Responses
+from services.gateway.protocols.responses_store import ResponseStore
+from services.gateway.service import GenerationService
+from services.gateway.stored_responses import StoredResponses
+from services.gateway.tokens import Tokens
+from shared.errors import BadParameter, MethodNotAllowed, NotFound
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+NamedHandler = Callable[[web.Request, str], Awaitable[web.StreamResponse]]
+
+
+class Routes:
+    def __init__(self, service: GenerationService) -> None:
+        self._service = service
+        store = ResponseStore(service.config.stored_responses_mib << 20)
+        models = Models(service.planner.model_id, service.link)
+        tokens = Tokens(service)
+        responses = StoredResponses(store)
+        self.protocols: dict[str, ProtocolHandler] = {
+            "/chat/completions": Chat(),
+            "/responses": Responses(store),
+            "/messages": Messages(),
+            "/completions": Completions(),
+        }
+        self._table: dict[str, dict[str, Handler]] = {
+            "/models": {"GET": models.list},
+            "/tokenize": {"POST": tokens.tokenize},
+            "/detokenize": {"POST": tokens.detokenize},
+            "/openapi.json": {"GET": self._openapi},
+            "/responses/compact": {"POST": _refuse_compact},
+        }
+        for path, protocol in self.protocols.items():
+            self._table[path] = {"POST": self._generate(protocol)}
+        counters = {"/messages/count_tokens": {}, "/responses/input_tokens": INPUT_TOKENS}
+        for path, envelope in counters.items():
+            protocol = self.protocols[path.rpartition("/")[0]]
+            self._table[path] = {"POST": _count(tokens, protocol, envelope)}
+        # a name, which may hold slashes where it is a model's
+        self._named: list[tuple[re.Pattern[str], dict[str, NamedHandler]]] = [
+            (re.compile(r"/models/(.+)"), {"GET": models.show}),
+            (re.compile(r"/responses/([^/]+)/input_items"), {"GET": responses.input_items}),
+            (re.compile(r"/responses/([^/]+)/cancel"), {"POST": responses.cancel}),
+            (
+                re.compile(r"/responses/([^/]+)"),
+                {"GET": responses.show, "DELETE": responses.delete},
+            ),
+        ]
+
+    def add(self, path: str, method: str, handler: Handler) -> None:
+        self._table.setdefault(path, {})[method] = handler
+
+    def find(self, method: str, path: str) -> Handler:
+        """Raises NotFound, MethodNotAllowed."""
+        methods = self._table.get(path) or self._find_named(path)
+        if methods is None:
+            raise NotFound(f"{path} is not served")
+        handler = methods.get("GET" if method == "HEAD" else method)
+        if handler is None:
+            allowed = ", ".join(sorted(methods))
+            raise MethodNotAllowed(f"{method} is not served here; use {allowed}", allowed)
+        return handler
+
+    def _find_named(self, path: str) -> dict[str, Handler] | None:
+        for pattern, methods in self._named:
+            found = pattern.fullmatch(path)
+            if found is not None:
+                name = found[1]
+                return {method: _with_name(handler, name) for method, handler in methods.items()}
+        return None
+
+    def _generate(self, protocol: ProtocolHandler) -> Handler:
+        return lambda http: self._service.handle(http, protocol)
+
+    async def _openapi(self, _: web.Request) -> web.StreamResponse:
+        return web.json_response(document())
+
+
+INPUT_TOKENS = {"object": "response.input_tokens"}
+
+
+def normalise(path: str) -> str:
+    """`//v1/v1/models/` is `/models`."""
+    path = re.sub(r"/{2,}", "/", path)
+    path = re.sub(r"^(/v1)+(?=/|$)", "", path)
+    return path.rstrip("/") or "/"
+
+
+def _with_name(handler: NamedHandler, name: str) -> Handler:
+    return lambda http: handler(http, name)
+
+
+def _count(tokens: Tokens, protocol: ProtocolHandler, envelope: dict[str, str]) -> Handler:
+    async def handle(http: web.Request) -> web.StreamResponse:
+        return web.json_response({**envelope, **await tokens.count(http, protocol)})
+
+    return handle
+
+
+async def _refuse_compact(_: web.Request) -> web.StreamResponse:
+    raise BadParameter("responses are not compacted here; the client can do it with a request")
