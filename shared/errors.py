@@ -9,6 +9,7 @@
     │   ├── ModelNotFound       404 model_not_found
     │   ├── NotFound            404 not_found
     │   ├── MethodNotAllowed    405 method_not_allowed
+    │   ├── HeadersTooLarge     431 headers_too_large
     │   ├── BodyTooLarge        413 request_too_large
     │   ├── UnsupportedMedia    415 unsupported_media_type
     │   └── Overloaded          429 rate_limit_exceeded
@@ -83,6 +84,11 @@ class MethodNotAllowed(RequestError):
     def __init__(self, message: str, allowed: str) -> None:
         super().__init__(message)
         self.allowed = allowed  # the header Allow
+
+
+class HeadersTooLarge(RequestError):
+    status = 431
+    code = "headers_too_large"
 
 
 class BodyTooLarge(RequestError):

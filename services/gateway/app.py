@@ -7,6 +7,7 @@ from typing import Any
 import structlog
 from aiohttp import web
 
+from services.gateway.connections import Connection
 from services.gateway.models import is_anthropic
 from services.gateway.protocols.openai_errors import error_body
 from services.gateway.request_log import describe_error
@@ -49,6 +50,8 @@ class App:
 
     async def _dispatch(self, http: web.Request) -> web.StreamResponse:
         http[REQUEST_ID] = uuid.uuid4().hex
+        if isinstance(http.protocol, Connection):
+            http.protocol.request_came()
         try:
             return await self._route(http)
         except NinferError as error:

@@ -27,6 +27,7 @@ class GatewayConfig:
     heartbeat_s: float = option(10.0, "seconds of silence before a stream's heartbeat")
     queue_timeout_s: float = option(600.0, "seconds a request may wait for a row")
     slow_reader_s: float = option(30.0, "seconds a client may leave a write unread")
+    max_connections: int = option(2048, "open HTTP connections; more are closed at once")
     body_timeout_s: float = option(60.0, "seconds a request's body may take to arrive")
     drain_s: float = option(10.0, "seconds for open requests to finish at shutdown")
     stored_responses_mib: int = option(64, "memory for stored Responses, MiB; 0 stores none")
@@ -62,6 +63,7 @@ def resolve(config: GatewayConfig) -> GatewayConfig:
         raise ConfigError(f"--port {config.port} is out of range; use 1 to 65535")
     for name in (
         "max_body_mib",
+        "max_connections",
         "heartbeat_s",
         "queue_timeout_s",
         "slow_reader_s",

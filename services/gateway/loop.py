@@ -15,6 +15,7 @@ from services.gateway.admission import Admission
 from services.gateway.app import App
 from services.gateway.body_reader import BodyReader
 from services.gateway.config import GatewayConfig, resolve
+from services.gateway.connections import ConnectionRunner
 from services.gateway.engine_link import EngineLink
 from services.gateway.indexer_link import IndexerLink
 from services.gateway.output.choice import tool_parser_of
@@ -61,7 +62,12 @@ class Gateway:
 async def running(config: GatewayConfig, channels: endpoints.Endpoints) -> AsyncIterator[Gateway]:
     """Leaving it drains the open requests."""
     service = build_service(config, channels)
-    runner = make_runner(App(service).build(), config)
+    runner = ConnectionRunner(
+        App(service).build(),
+        service.log,
+        config.max_connections,
+        LAST_WORDS_S,  # for what `drain` left
+    )
     await runner.setup()
     link = asyncio.create_task(service.link.run())
     try:
@@ -133,18 +139,6 @@ def build_service(config: GatewayConfig, channels: endpoints.Endpoints) -> Gener
         log=log,
         admission=Admission(link),
         bodies=BodyReader(config.max_body_mib << 20, config.body_timeout_s),
-    )
-
-
-def make_runner(application: web.Application, config: GatewayConfig) -> web.AppRunner:
-    """The same for tests. A handler is cancelled when its client goes, which is not the default."""
-    return web.AppRunner(
-        application,
-        handler_cancellation=True,
-        access_log=None,
-        shutdown_timeout=LAST_WORDS_S,  # of what `drain` left
-        keepalive_timeout=75.0,
-        auto_decompress=False,  # compressed bodies are refused, so none may grow in memory
     )
 
 
