@@ -16,9 +16,10 @@ from typing import Any, NamedTuple
 
 import jinja2
 import numpy as np
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from shared import sandbox
 from shared.errors import BadParameter, CheckpointError
+from shared.sandbox import TemplateSandbox
 from shared.tokenizer import Tokenizer, read_settings, token_text
 
 Message = dict[str, Any]
@@ -49,12 +50,13 @@ class Prompt(NamedTuple):
 
 class ChatTemplate:
     def __init__(self, source: str, tokenizer: Tokenizer, extra: dict[str, str]) -> None:
-        environment = ImmutableSandboxedEnvironment(
+        environment = TemplateSandbox(
             trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
         )
         environment.filters["tojson"] = _to_json
         environment.globals["raise_exception"] = _raise_exception
         environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
+        environment.restrict_filters()
         self.source = source
         self._template = environment.from_string(source)
         self._tokenizer = tokenizer
@@ -156,16 +158,17 @@ class ChatTemplate:
             messages = [*messages[:-1], {**last, "content": last["content"] + end_mark}]
         try:
             pieces = []
-            for piece in self._template.generate(
-                messages=messages,
-                add_generation_prompt=not prefilled,
-                **variables,
-                **self._extra,
-            ):
-                room -= len(piece)
-                if room < 0:
-                    raise jinja2.TemplateError("it writes too much")
-                pieces.append(piece)
+            with sandbox.budget():
+                for piece in self._template.generate(
+                    messages=messages,
+                    add_generation_prompt=not prefilled,
+                    **variables,
+                    **self._extra,
+                ):
+                    room -= len(piece)
+                    if room < 0:
+                        raise jinja2.TemplateError("it writes too much")
+                    pieces.append(piece)
         except Exception as exc:
             raise BadParameter(
                 f"the chat template refuses these messages: {exc}", param="messages"

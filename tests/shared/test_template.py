@@ -140,3 +140,73 @@ def test_bos_and_eos_reach_the_template(tokenizer: Tokenizer, tmp_path: Path) ->
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
     (tmp_path / "chat_template.jinja").write_text("{{ bos_token + eos_token }}")
     assert tokenizer.decode(ChatTemplate.load(tmp_path, tokenizer).encode([user("")])) == "BE"
+
+
+TEXT = "{% set n = namespace(t='x') %}{% for i in range(99) %}"
+ROWS = "{% set r = range(9999) | list %}"
+ATTACKS = {
+    "cycler": "{{ cycler.__init__.__globals__.os.popen('id').read() }}",
+    "changing messages": "{{ messages.append(1) }}",
+    "long text": "{{ 'x' * 999999999 }}",
+    "long list": "{{ [0] * 999999999 }}",
+    "power": "{{ 9 ** 9 ** 9 }}",
+    "wide field": "{{ '%999999999d' % 1 }}",
+    "wide format": "{{ '{:>999999999}'.format(1) }}",
+    "wide format by field": "{{ '{:>{}}'.format(1, 999999999) }}",
+    "padding": "{{ 'x'.center(999999999) }}",
+    "padding by filter": "{{ 'x' | center(999999999) }}",
+    "doubling": TEXT + "{% set n.t = n.t + n.t %}{% endfor %}",
+    "doubling by tilde": TEXT + "{% set n.t = n.t ~ n.t %}{% endfor %}",
+    "doubling by block": TEXT + "{% set n.t %}{{ n.t }}{{ n.t }}{% endset %}{% endfor %}",
+    "nested loops": ROWS + "{% for a in r %}{% for b in r %}{% endfor %}{% endfor %}",
+    "loops of filters": ROWS + "{% for a in r %}{% set x = r | sum %}{% endfor %}",
+    "recursion": "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
+    "branching recursion": (
+        "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(60) }}"
+    ),
+    "import": "{% import 'os' as os %}",
+    "include": "{% include '/etc/passwd' %}",
+}
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("name", ATTACKS)
+def test_a_hostile_template_fails_and_costs_little(tokenizer: Tokenizer, name: str) -> None:
+    with pytest.raises(BadParameter) as refused:
+        render(ATTACKS[name] + "{{ raise_exception('it went on') }}", tokenizer, [user("hi")])
+    assert "it went on" not in refused.value.message
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "''.__class__.__mro__",
+        "raise_exception.__globals__",
+        "messages | attr('__class__')",
+        "'{0.__class__}'.format(messages)",
+    ],
+)
+def test_a_template_sees_none_of_pythons_inside(tokenizer: Tokenizer, expression: str) -> None:
+    try:
+        shown = render("{{ " + expression + " }}", tokenizer, [user("hi")])
+    except BadParameter:
+        shown = ""
+    assert shown == ""
+
+
+def test_the_dialect_of_published_templates_works(tokenizer: Tokenizer) -> None:
+    source = (
+        "{%- set n = namespace(last=0) %}{%- for m in messages[::-1] %}"
+        "{%- set n.last = loop.index %}"
+        "{%- if loop.index == 2 %}{%- break %}{%- endif %}{%- endfor %}{{ n.last }} "
+        "{%- for k, v in {'b': 1, 'a': [true]} | dictsort %} {{ k }}={{ v | tojson }}{% endfor %} "
+        "{%- for m in messages %}{{ loop.index0 }}/{{ loop.length }}{{ loop.last }}"
+        "{{ loop.nextitem.role if loop.nextitem is defined }}{% endfor %} "
+        "{{ messages | selectattr('role', 'equalto', 'user') | list | length }} "
+        "{{ 'a,b'.split(',') | join('+') }} {{ ' x '.strip() ~ 1 }} {{ '%s!' % 'hi' }} "
+        "{{ {'a': 1}.items() | list }} {{ strftime_now('%Y') | length }}"
+    )
+    messages = [user("a"), assistant("b"), user("c")]
+    assert render(source, tokenizer, messages) == (
+        "2 a=[true] b=10/3Falseassistant1/3Falseuser2/3True 2 a+b x1 hi! [('a', 1)] 4"
+    )
