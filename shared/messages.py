@@ -67,6 +67,7 @@ class ModelFacts(Wire, frozen=True, kw_only=True):
     dtype: str
     device: str
     threads: int
+    exact: bool = False  # passes of every width give the same bits
 
 
 class EngineLimits(Wire, frozen=True, kw_only=True):

@@ -22,8 +22,14 @@ class EngineConfig:
     device: str = option("cpu", "where the model runs", choices=("cpu", "cuda"))
     dtype: str = option(
         "auto",
-        "weights and KV; auto is bfloat16, float32 is bit-stable across widths up to near-ties",
+        "weights and KV; auto is bfloat16",
         choices=("auto", "bfloat16", "float32"),
+    )
+    exact: str = option(
+        "auto",
+        "passes of every width give the same bits, so drafts never change a token; "
+        "auto: if this machine's kernels can",
+        choices=("auto", "on", "off"),
     )
     threads: int = option(0, "CPU threads of the model; 0 is one fewer than the cores, at least 1")
     max_concurrency: int = option(4, "requests that decode at once, 1..64")

@@ -19,10 +19,12 @@ from services.engine.models.load import load_model
 from services.engine.planner import PlanLimits
 from services.engine.post import Post
 from services.engine.prefix import PrefixCache
+from services.engine.probe import is_exact
 from services.engine.runner import Runner
 from services.engine.sessions import Sessions
 from services.engine.target import Targets
 from shared import endpoints, lifecycle, logs, options
+from shared.errors import ConfigError
 from shared.messages import EngineReady, EngineStatus, ModelFacts
 from shared.tokenizer import Tokenizer
 
@@ -34,13 +36,21 @@ def main(argv: list[str]) -> None:
     dtype = parse_dtype(config.dtype)
     threads = set_threads(config.threads)
     tokenizer = Tokenizer.load(config.model)
-    model = load_model(config.model, dtype=dtype, device=device)
+    model = load_model(config.model, dtype=dtype, device=device, exact=config.exact != "off")
     limits, context = resolve(
         config, model_id=config.model.name, model_context=model.config.max_context
     )
     kv = KvCache(
         model.config, slots=limits.max_concurrency, max_context=context, dtype=dtype, device=device
     )
+    if model.exact and not is_exact(model, kv):
+        if config.exact == "on":
+            raise ConfigError(
+                f"--exact on: {device} kernels of {config.dtype} round differently at different "
+                "widths here; use --dtype float32, or --exact auto to serve all the same"
+            )
+        log.warning("not_exact", why="kernels round differently at different widths here")
+        model.exact = False
     facts = ModelFacts(
         model_id=config.model.name,
         family=model.config.family,
@@ -51,6 +61,7 @@ def main(argv: list[str]) -> None:
         dtype=str(dtype).removeprefix("torch."),
         device=str(device),
         threads=threads,
+        exact=model.exact,
     )
     drafting = None
     if limits.ngram_draft_tokens or limits.lookup_ngram:
@@ -106,6 +117,7 @@ def main(argv: list[str]) -> None:
         "dtype": facts.dtype,
         "device": facts.device,
         "threads": str(threads),
+        "exact": "yes" if facts.exact else "no",
         "context": str(context),
     }
     log.info("engine_ready", instance_id=ready.instance_id, **shown)

@@ -79,14 +79,19 @@ class Output:
 class LocalEngine:
     """Loads once; `run` serves a set of requests from start to end on a fresh engine."""
 
-    def __init__(self, folder: Path, *, slots: int = 4, context: int = 2048) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        slots: int = 4,
+        context: int = 2048,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
         device = torch.device("cpu")
         torch.set_num_threads(1)
         self.tokenizer = Tokenizer.load(folder)
-        self.model = model = load_model(folder, dtype=torch.float32, device=device)
-        kv = KvCache(
-            model.config, slots=slots, max_context=context, dtype=torch.float32, device=device
-        )
+        self.model = model = load_model(folder, dtype=dtype, device=device)
+        kv = KvCache(model.config, slots=slots, max_context=context, dtype=dtype, device=device)
         self.kv = kv
         self.runner = Runner(model, kv, device)
         grammars = GrammarCompiler(folder, model.config.vocab_size, self.tokenizer.stop_ids)

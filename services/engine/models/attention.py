@@ -41,14 +41,22 @@ class AttentionPlan(NamedTuple):
 
 
 def plan_attention(
-    rows: tuple[RowSpan, ...], group: int, dtype: torch.dtype, device: torch.device
+    rows: tuple[RowSpan, ...],
+    group: int,
+    dtype: torch.dtype,
+    device: torch.device,
+    *,
+    exact: bool,
 ) -> AttentionPlan:
-    """`group` is the number of query heads that share a key head."""
+    """`group` is the number of query heads that share a key head.
+
+    With `exact` a column is computed in the same way however many stand beside it.
+    """
     blocks = []
     for row in rows:
         for first in range(0, row.columns, BLOCK_COLUMNS):
             columns, start = min(BLOCK_COLUMNS, row.columns - first), row.start + first
-            fused = columns == 1 and start < FUSED_TOKENS
+            fused = not exact and columns == 1 and start < FUSED_TOKENS
             mask = None if fused else _causal_mask(start, columns, group, dtype, device)
             blocks.append(Block(row.slot, row.offset + first, columns, start, mask))
     return AttentionPlan(rows, tuple(blocks))

@@ -35,12 +35,24 @@ class Layer(NamedTuple):
 
 
 class LlamaModel:
-    """Weights and the graph. Holds no state of any request; that is in the `KvCache`."""
+    """Weights and the graph. Holds no state of any request; that is in the `KvCache`.
+
+    With `exact` every pass gives a token the same bits, whatever its width: attention takes one
+    path only, and a lone column is computed as two, since matrix kernels for a single vector add up
+    in an order of their own. `Runner.is_exact` tells whether that holds on this machine.
+    """
 
     def __init__(
-        self, config: LlamaConfig, weights: Weights, dtype: torch.dtype, device: torch.device
+        self,
+        config: LlamaConfig,
+        weights: Weights,
+        dtype: torch.dtype,
+        device: torch.device,
+        *,
+        exact: bool = True,
     ) -> None:
         self.config = config
+        self.exact = exact
         self.dtype = dtype
         self.device = device
         self.parameters = 0
@@ -59,13 +71,15 @@ class LlamaModel:
         self.weight_bytes = self.parameters * embedding.element_size()
 
     @classmethod
-    def load(cls, folder: Path, *, dtype: torch.dtype, device: torch.device) -> "LlamaModel":
+    def load(
+        cls, folder: Path, *, dtype: torch.dtype, device: torch.device, exact: bool = True
+    ) -> "LlamaModel":
         """From a Hugging Face style folder.
 
         Raises:
             CheckpointError: damaged, incomplete, or not a model of this family.
         """
-        return cls(parse_config(folder), Weights(folder), dtype, device)
+        return cls(parse_config(folder), Weights(folder), dtype, device, exact=exact)
 
     @torch.inference_mode()
     def forward(self, batch: Batch, kv: KvCache) -> ForwardResult:
@@ -76,12 +90,15 @@ class LlamaModel:
         """
         config = self.config
         angles = self._rope.angles(batch.positions, self.dtype)
-        plan = plan_attention(batch.rows, config.heads // config.kv_heads, self.dtype, self.device)
+        group = config.heads // config.kv_heads
+        plan = plan_attention(batch.rows, group, self.dtype, self.device, exact=self.exact)
         x = functional.embedding(batch.token_ids, self._embedding)
+        if self.exact and len(x) == 1:
+            x = x.repeat(2, 1)
         for layer, layer_kv in zip(self._layers, kv.layers, strict=True):
             x = self._attention(layer, x, angles, plan, layer_kv)
             x = _mlp(layer, x)
-        hidden = self._norm(x)
+        hidden = self._norm(x)[: len(batch.token_ids)]
         return ForwardResult(self._head(hidden[batch.logit_columns]), hidden)
 
     def _attention(
@@ -98,6 +115,8 @@ class LlamaModel:
         turned = rotate(heads[:, :turning], angles)
         query = turned[:, : config.heads] * self._query_scale
         mixed = attend(query, turned[:, config.heads :], heads[:, turning:], plan, kv)
+        if len(mixed) < len(x):  # a lone column that is computed as two
+            mixed = mixed.repeat(2, 1)
         return layer.output.onto(x, mixed)
 
     def _layer(self, prefix: str) -> Layer:

@@ -9,7 +9,9 @@ from services.engine.models.llama import LlamaModel
 from services.engine.models.weights import Weights
 
 
-def load_model(folder: Path, *, dtype: torch.dtype, device: torch.device) -> LlamaModel:
+def load_model(
+    folder: Path, *, dtype: torch.dtype, device: torch.device, exact: bool = True
+) -> LlamaModel:
     """The model of `folder`, its weights on `device` in `dtype`.
 
     Raises:
@@ -18,6 +20,6 @@ def load_model(folder: Path, *, dtype: torch.dtype, device: torch.device) -> Lla
     config = parse_config(folder)
     match config.family:
         case "llama":
-            return LlamaModel(config, Weights(folder), dtype, device)
+            return LlamaModel(config, Weights(folder), dtype, device, exact=exact)
         case family:
             raise AssertionError(f"config.py parses {family}, but nothing here builds it")
