@@ -32,14 +32,14 @@ class LogprobCollector:
 
     def add(self, tokens: OutputTokens, first: int, counted: int) -> None:
         """The tokens [first, counted) of the message: reasoning stands before, what a stop string
-        cut off behind. A stop token has no text and no entry."""
+        cut off behind. A stop token or a special one has no text and no entry."""
         logprobs = tokens.logprobs
         if logprobs is None:
             return
         width = logprobs.width
         for i in range(first, counted):
             token_id = int(tokens.token_ids[i])
-            if token_id in self._stop_ids:
+            if token_id in self._stop_ids or self._tokenizer.is_silent(token_id):
                 continue
             ranked = slice(i * width, (i + 1) * width)
             top = zip(logprobs.top_ids[ranked].tolist(), logprobs.top[ranked].tolist(), strict=True)
