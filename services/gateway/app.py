@@ -43,7 +43,7 @@ class App:
     def build(self) -> web.Application:
         application = web.Application(client_max_size=self._service.config.max_body_mib << 20)
         application.router.add_route(
-            "*", "/{tail:.*}", self._dispatch, expect_handler=self._answer_expectation
+            "*", r"/{tail:[\s\S]*}", self._dispatch, expect_handler=self._answer_expectation
         )
         application.on_response_prepare.append(self._add_headers)
         return application

@@ -50,7 +50,7 @@ class Routes:
             self._table[path] = {"POST": _count(tokens, protocol, envelope)}
         # a name, which may hold slashes where it is a model's
         self._named: list[tuple[re.Pattern[str], dict[str, NamedHandler]]] = [
-            (re.compile(r"/models/(.+)"), {"GET": models.show}),
+            (re.compile(r"/models/(.+)", re.DOTALL), {"GET": models.show}),
             (re.compile(r"/responses/([^/]+)/input_items"), {"GET": responses.input_items}),
             (re.compile(r"/responses/([^/]+)/cancel"), {"POST": responses.cancel}),
             (
