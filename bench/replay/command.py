@@ -13,10 +13,11 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+import numpy as np
 from rich.progress import Progress
 
 from bench.replay import learn
-from bench.replay.bars import judge
+from bench.replay.bars import REFERENCE_COST, judge, judge_host
 from bench.replay.contenders import NEURAL_TOKENS, Contender, contenders
 from bench.replay.neural import CoinDrafter
 from bench.replay.ours import SourceBuilder
@@ -27,6 +28,8 @@ from bench.replay.tasks import KINDS, POOLED, Task, TaskMaker, duplicate_share
 from services.engine.checkpoint.fetch import default_folder
 from shared.template import ChatTemplate
 from shared.tokenizer import Tokenizer
+
+LONG_CONTEXT = 32_000  # tokens
 
 
 def main(argv: Sequence[str]) -> int:
@@ -49,7 +52,8 @@ def main(argv: Sequence[str]) -> int:
     sources = SourceBuilder(tokenizer)
     entries = contenders(sources, tokenizer.special_ids)
     lines = run(entries, tasks, show_progress=not options.json)
-    bars = judge(lines)
+    long = maker.make_long(3 if options.quick else 14, LONG_CONTEXT)
+    bars = [*judge(lines), *judge_host(*host_time(sources, tokenizer.special_ids, long))]
     if options.csv:
         write_csv(lines, options.csv)
     if options.plot:
@@ -66,6 +70,22 @@ def main(argv: Sequence[str]) -> int:
             verdict = "" if bar.holds else "  FALLS SHORT"
             print(f"{bar.name:76}{bar.value:>9.3f}{bar.bar:>9.3f}{verdict}")
     return 0 if all(bar.holds for bar in bars) else 1
+
+
+def host_time(
+    sources: SourceBuilder, special_ids: frozenset[int], tasks: Sequence[Task]
+) -> tuple[float, float]:
+    """Microseconds of one proposal, median and 99th percentile, by the widest adaptive drafter."""
+    (entry,) = (
+        e
+        for e in contenders(sources, special_ids)
+        if (e.role, e.width, e.neural, e.tuned_for) == ("ninfer", 63, False, REFERENCE_COST)
+    )
+    taken = Outcome()
+    for task in tasks:
+        taken.add(replay(task, entry.drafter, entry.width))
+    micros = 1e6 * np.asarray(taken.proposal_s)
+    return float(np.median(micros)), float(np.percentile(micros, 99))
 
 
 def run(entries: Sequence[Contender], tasks: Sequence[Task], *, show_progress: bool) -> list[Line]:

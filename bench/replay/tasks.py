@@ -54,7 +54,7 @@ class Task:
 class TaskMaker:
     tokenizer: Tokenizer
     template: ChatTemplate
-    edits: Sequence[FileEdit]
+    edits: list[FileEdit]
     prose: Sequence[str]
 
     def make(self, per_kind: int, *, seed: int = 1) -> list[Task]:
@@ -75,7 +75,27 @@ class TaskMaker:
             ]
         return tasks
 
-    def _task(self, kind: Kind, index: int, edit: FileEdit) -> Task:
+    def make_long(self, count: int, prompt_tokens: int) -> list[Task]:
+        """Tasks of the copying kinds behind so many tokens of other files, read before."""
+        tasks = []
+        for index in range(count):
+            earlier: list[Message] = []
+            tokens = 0
+            for edit in self.edits[index + 1 :] + self.edits[: index + 1]:
+                if tokens >= prompt_tokens:
+                    break
+                earlier += [
+                    {"role": "assistant", "content": f"I will read {edit.path}."},
+                    {"role": "tool", "content": _numbered(edit.old, index)},
+                ]
+                tokens += len(self.tokenizer.encode_text(earlier[-1]["content"]))
+            kind = COPYING[index % len(COPYING)]
+            tasks.append(self._task(kind, index, self.edits[index % len(self.edits)], earlier))
+        return tasks
+
+    def _task(
+        self, kind: Kind, index: int, edit: FileEdit, earlier: Sequence[Message] = ()
+    ) -> Task:
         shows_numbers = kind in ("numbered", "escaped") or (
             kind in ("hunks", "patch") and index % 2 == 1
         )
@@ -86,8 +106,8 @@ class TaskMaker:
         return Task(
             kind=kind,
             name=f"{kind} {edit.package} {edit.path}",
-            prompt_ids=self.template.encode(messages, ()),
-            tool_texts=(shown,),
+            prompt_ids=self.template.encode([*messages[:2], *earlier, *messages[2:]], ()),
+            tool_texts=(*(m["content"] for m in earlier if m["role"] == "tool"), shown),
             output_ids=np.append(ids, self.tokenizer.stop_ids[0]).astype(np.int32),
         )
 
