@@ -16,6 +16,7 @@
     └── ServiceError            5xx, ours
         ├── EngineFault         500 server_error
         ├── EngineDead          503 engine_dead
+        ├── ArchiveAbsent       503 archive_absent
         └── DeadlinePassed      504 deadline_passed
 
 `ConfigError` stands apart: it stops a start, it never answers a request. `CheckpointError` is the
@@ -117,6 +118,11 @@ class EngineFault(ServiceError):
 class EngineDead(ServiceError):
     status = 503
     code = "engine_dead"
+
+
+class ArchiveAbsent(ServiceError):
+    status = 503
+    code = "archive_absent"
 
 
 class DeadlinePassed(ServiceError):

@@ -15,6 +15,7 @@ import zmq.asyncio
 from shared import sockets
 from shared.endpoints import Endpoints
 from shared.messages import (
+    ArchiveStats,
     Cancel,
     EngineLimits,
     EngineReady,
@@ -47,6 +48,7 @@ class Turn:
     gateway: bytes
     generate: Generate
     sources: tuple[SourceStats, ...] = ()
+    archive: ArchiveStats | None = None
     sent: int = 0
     ended: bool = False
 
@@ -63,7 +65,9 @@ class Turn:
     async def finish(self, reason: FinishReason = "stop") -> None:
         self.ended = True
         stats = make_stats(len(self.generate.prompt_ids), self.sent, self.sources)
-        message = Finished(request_id=self.generate.request_id, reason=reason, stats=stats)
+        message = Finished(
+            request_id=self.generate.request_id, reason=reason, stats=stats, archive=self.archive
+        )
         await self.engine.send(self.gateway, message)
 
     async def fail(self, code: FailureCode, message: str) -> None:

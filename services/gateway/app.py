@@ -122,6 +122,8 @@ class App:
             "engine": "ok" if link.ready else "unavailable",
             "indexer": "ok" if self._service.indexer.is_there else "unavailable",
         }
+        if archive := self._service.archive:
+            services["archive"] = "ok" if archive.is_there else "unavailable"
         if link.ready is None:
             body = {"status": "unavailable", "services": services}
             return web.json_response(body, status=503, headers={"Retry-After": RETRY_AFTER_S})

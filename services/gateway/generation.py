@@ -7,6 +7,7 @@ from typing import Any, Literal, assert_never
 
 import msgspec
 
+from services.gateway.draft_session import NamedSession
 from services.gateway.engine_link import EngineLink, Reply
 from services.gateway.indexer_link import IndexerLink
 from services.gateway.output.events import Event
@@ -15,6 +16,7 @@ from services.gateway.output.token_logprobs import LogprobCollector
 from services.gateway.request_log import RequestLog, describe_error
 from shared.errors import EngineDead, NinferError, by_code
 from shared.messages import (
+    ArchiveStats,
     BuildIndex,
     Cancel,
     Failed,
@@ -39,6 +41,7 @@ class Result:
     stats: GenerationStats
     output_tokens: int
     reasoning_tokens: int
+    archive: ArchiveStats | None = None  # None: the request named no session
 
 
 @dataclass
@@ -52,6 +55,7 @@ class Generation:
     index: BuildIndex | None
     output: Output
     described: dict[str, Any]  # the log's request object
+    session: NamedSession
     began_s: float
     ended: bool = False
     finished: Finished | None = None
@@ -110,6 +114,7 @@ class Generation:
             stats=self.finished.stats,
             output_tokens=self.output.tokens,
             reasoning_tokens=self.output.reasoning_tokens,
+            archive=self.session.stats(self.finished),
         )
 
     async def abandon(self) -> None:
@@ -196,6 +201,7 @@ class Generation:
             finished.stats,
             completion_tokens,
             timings,
+            archive=self.session.logged(finished),
             reasoning_tokens=self.output.reasoning_tokens,
             tool_calls=self.output.calls,
         )

@@ -13,9 +13,11 @@ from aiohttp import web
 from services.gateway import sampling
 from services.gateway.admission import Admission
 from services.gateway.app import App
+from services.gateway.archive_link import ArchiveLink
 from services.gateway.body_reader import BodyReader
 from services.gateway.config import GatewayConfig, resolve
 from services.gateway.connections import ConnectionRunner
+from services.gateway.draft_session import SessionNaming
 from services.gateway.engine_link import EngineLink
 from services.gateway.indexer_link import IndexerLink
 from services.gateway.output.choice import tool_parser_of
@@ -82,6 +84,8 @@ async def running(config: GatewayConfig, channels: endpoints.Endpoints) -> Async
         finally:
             service.link.close()
             service.indexer.close()
+            if service.archive is not None:
+                service.archive.close()
             service.log.close()
 
 
@@ -127,6 +131,11 @@ def build_service(config: GatewayConfig, channels: endpoints.Endpoints) -> Gener
         sampling=sampling.defaults(config),
         default_max_tokens=config.default_max_tokens,
         queue_timeout_s=config.queue_timeout_s,
+        sessions=SessionNaming(
+            enabled=config.ngram_archive_mib > 0,
+            native=config.ngram_native_sessions,
+            tokenizer=tokenizer,
+        ),
     )
     log = RequestLog(config.request_log_jsonl, _describe(config, planner))
     link = EngineLink(channels.generate, log.server_start)
@@ -136,6 +145,7 @@ def build_service(config: GatewayConfig, channels: endpoints.Endpoints) -> Gener
         tokenizer=tokenizer,
         link=link,
         indexer=IndexerLink(channels.build),
+        archive=ArchiveLink(channels.sessions) if config.ngram_archive_mib else None,
         log=log,
         admission=Admission(link),
         bodies=BodyReader(config.max_body_mib << 20, config.body_timeout_s),

@@ -3,13 +3,14 @@
 import asyncio
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
 import numpy as np
 
 from services.gateway.conversation import Conversation, RawPrompt
+from services.gateway.draft_session import NamedSession, SessionNaming
 from services.gateway.output.choice import ToolParser, parser_for
 from services.gateway.output.output import OutputParser, PlainParser
 from services.gateway.rendering import messages_of
@@ -27,6 +28,7 @@ class Plan:
     parser: OutputParser
     stops: tuple[str, ...]
     described: dict[str, Any]  # for the log
+    session: NamedSession = NamedSession()
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,7 @@ class Planner:
     sampling: Sampling  # the defaults
     default_max_tokens: int
     queue_timeout_s: float
+    sessions: SessionNaming
 
     async def plan(
         self, request: Request, request_id: str, headers: Mapping[str, str], engine: EngineReady
@@ -63,7 +66,7 @@ class Planner:
             predicted=request.predicted,
         )
         copies = engine.limits.ngram_draft_tokens > 0
-        return Plan(
+        plan = Plan(
             generate=Generate(
                 request_id=request_id,
                 prompt_ids=prompt.ids,
@@ -84,6 +87,9 @@ class Planner:
             stops=request.stops,
             described=self._described(request, len(prompt.ids), limit, sampling),
         )
+        generate, session = await self.sessions.apply(plan.generate, request, headers)
+        described = plan.described | {"draft_session": session.session_id}
+        return replace(plan, generate=generate, session=session, described=described)
 
     def check_model(self, request: Request) -> None:
         """Raises ModelNotFound."""

@@ -59,6 +59,8 @@ class RequestLog:
         stats: GenerationStats,
         completion_tokens: int,
         timings: dict[str, float | None],
+        *,
+        archive: dict[str, Any],
         **output: int,
     ) -> None:
         """`output` counts what a protocol made of the output's text."""
@@ -86,6 +88,7 @@ class RequestLog:
             },
             speculative=_plain(stats.speculative)
             | {"sources": [_plain(source) for source in stats.speculative.sources]},
+            ngram_archive=archive,
         )
         shown = summary(stats, completion_tokens, timings["ttft"])
         self._log.info("request_done", request_id=request["request_id"], reason=reason, **shown)

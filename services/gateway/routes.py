@@ -14,6 +14,7 @@ from services.gateway.protocols.protocol import ProtocolHandler
 from services.gateway.protocols.responses import Responses
 from services.gateway.protocols.responses_store import ResponseStore
 from services.gateway.service import GenerationService
+from services.gateway.session_list import SessionList
 from services.gateway.stored_responses import StoredResponses
 from services.gateway.tokens import Tokens
 from shared.errors import BadParameter, MethodNotAllowed, NotFound
@@ -35,8 +36,10 @@ class Routes:
             "/messages": Messages(),
             "/completions": Completions(),
         }
+        sessions = SessionList(service.archive)
         self._table: dict[str, dict[str, Handler]] = {
             "/models": {"GET": models.list},
+            "/ninfer/sessions": {"GET": sessions.list, "DELETE": sessions.delete_all},
             "/tokenize": {"POST": tokens.tokenize},
             "/detokenize": {"POST": tokens.detokenize},
             "/openapi.json": {"GET": self._openapi},
@@ -51,6 +54,7 @@ class Routes:
         # a name, which may hold slashes where it is a model's
         self._named: list[tuple[re.Pattern[str], dict[str, NamedHandler]]] = [
             (re.compile(r"/models/(.+)", re.DOTALL), {"GET": models.show}),
+            (re.compile(r"/ninfer/sessions/([^/]+)"), {"DELETE": sessions.delete}),
             (re.compile(r"/responses/([^/]+)/input_items"), {"GET": responses.input_items}),
             (re.compile(r"/responses/([^/]+)/cancel"), {"POST": responses.cancel}),
             (

@@ -9,8 +9,10 @@ import structlog
 from aiohttp import web
 
 from services.gateway.admission import Admission
+from services.gateway.archive_link import ArchiveLink
 from services.gateway.body_reader import BodyReader
 from services.gateway.config import GatewayConfig
+from services.gateway.draft_session import generation_comment, generation_header
 from services.gateway.engine_link import EngineLink
 from services.gateway.generation import Generation
 from services.gateway.indexer_link import IndexerLink
@@ -50,6 +52,7 @@ class GenerationService:
     tokenizer: Tokenizer
     link: EngineLink
     indexer: IndexerLink
+    archive: ArchiveLink | None  # None: sessions are not retained
     log: RequestLog
     admission: Admission
     bodies: BodyReader
@@ -104,6 +107,7 @@ class GenerationService:
             index=plan.index,
             output=Output(self.tokenizer, plan.parser, plan.stops),
             described=described,
+            session=plan.session,
             began_s=began_s,
         )
         generation.start()
@@ -165,11 +169,11 @@ class GenerationService:
 
     def _closing_headers(self, generation: Generation) -> dict[str, str]:
         """Headers of a whole answer that only its end can tell."""
-        return {}
+        return generation_header(generation.result.archive)
 
     def _closing_comment(self, generation: Generation) -> bytes:
         """The same in a stream: SSE comments in front of the terminal events."""
-        return b""
+        return generation_comment(generation.result.archive)
 
     async def _write(self, response: web.StreamResponse, data: bytes) -> None:
         """Raises TimeoutError: the write buffer stayed full."""

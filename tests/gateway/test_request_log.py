@@ -181,7 +181,7 @@ def test_lines_are_flushed_one_by_one(tmp_path: Path) -> None:
     log.request_start(request)
     assert len(path.read_text().splitlines()) == 1
     timings: dict[str, float | None] = {"ttft": None}
-    log.request_done(request, "cancelled", make_stats(5, 0), 0, timings)
+    log.request_done(request, "cancelled", make_stats(5, 0), 0, timings, archive={})
     assert len(path.read_text().splitlines()) == 2
     log.close()
 

@@ -2,13 +2,14 @@
 
 from typing import Any
 
+from services.gateway.draft_session import session_object
 from services.gateway.generation import Result
 from shared.messages import GenerationStats
 
 
 def ninfer_object(result: Result) -> dict[str, Any]:
     """The server's own facts about an answer, in every protocol's body as `ninfer`."""
-    return {"timings": timings(result.stats)}
+    return {"timings": timings(result.stats), **session_object(result.archive)}
 
 
 def chat_usage(result: Result) -> dict[str, Any]:
