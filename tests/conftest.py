@@ -23,6 +23,20 @@ def demo_model() -> Path:
 
 
 @pytest.fixture(scope="session")
+def ngram_model(request: pytest.FixtureRequest) -> Path:
+    """For tests of draft sessions: $NINFER_NGRAM_TEST_WEIGHTS, else the demo model's folder."""
+    given = os.environ.get("NINFER_NGRAM_TEST_WEIGHTS")
+    if not given:
+        folder: Path = request.getfixturevalue("demo_model")
+        return folder
+    try:
+        describe(Path(given))
+    except CheckpointError as exc:
+        pytest.fail(f"NINFER_NGRAM_TEST_WEIGHTS: {exc}", pytrace=False)
+    return Path(given)
+
+
+@pytest.fixture(scope="session")
 def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A two-layer random llama with a byte-level tokenizer, made in a second."""
     folder = tmp_path_factory.mktemp("models") / "tiny"
