@@ -47,6 +47,7 @@ class Tally:
     forward_s: float = 0.0
     host_s: float = 0.0
     handoffs: int = 0
+    resumes: int = 0
     index_wait_rounds: int = 0
     rounds: int = 0  # decode passes that verified drafts
     sources: dict[DraftKind, SourceTally] = field(default_factory=dict)

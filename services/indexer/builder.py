@@ -34,40 +34,39 @@ class Builder:
     def build(self, message: BuildIndex, cancelled: threading.Event) -> Iterator[IndexReady]:
         """First what is copied most, then the views of files: they take several times as long.
 
-        Ends once `cancelled` is set, which is looked at between sources.
+        Ends once `cancelled` is set, which is looked at between texts.
         """
         started_s = time.perf_counter()
-        left = self._max_context
-        sources: list[IndexedSource] = []
-        for kind, ids in self._texts(message, cancelled):
-            if kind == "derived":
-                left -= len(ids)
-            spans: tuple[SourceSpan, ...] = ()
-            if kind == "prompt":
-                # what the prompt holds is no longer than the prompt
-                spans = tool_spans(ids, self._encoded(message.tool_texts, len(ids), cancelled))
-            sources += self._index(kind, ids, spans)
+        listings = chain.from_iterable(map(derived_sources, message.tool_texts))
+        derived = _joined(self._encoded(listings, self._max_context, cancelled))
+        sources = self._own(message, derived, cancelled)
+        if message.predicted and not cancelled.is_set():
+            predicted = self._tokenizer.encode_text(message.predicted)[: self._max_context]
+            sources += _indexed("predicted", predicted)
         if cancelled.is_set():
             return
         yield _ready(message, sources, started_s)
-        views = self._view_ids(message.tool_texts, left, cancelled)
+        views = self._view_ids(message.tool_texts, self._max_context - len(derived), cancelled)
         if len(views) and not cancelled.is_set():
-            indexed = self._index("derived", views, is_view=True)
-            yield _ready(message, indexed, started_s)
+            yield _ready(message, _indexed("derived", views, is_view=True), started_s)
 
-    def _texts(
-        self, message: BuildIndex, cancelled: threading.Event
-    ) -> Iterator[tuple[SourceKind, np.ndarray]]:
-        """In the order in which they count as indexed: later ones are the more recent."""
-        if not cancelled.is_set():
-            yield "prompt", message.prompt_ids
-        listings = chain.from_iterable(map(derived_sources, message.tool_texts))
-        derived = self._encoded(listings, self._max_context, cancelled)
-        if not cancelled.is_set():
-            yield "derived", _joined(derived)
-        if message.predicted and not cancelled.is_set():
-            predicted = self._tokenizer.encode_text(message.predicted)
-            yield "predicted", predicted[: self._max_context]
+    def _own(
+        self, message: BuildIndex, derived: np.ndarray, cancelled: threading.Event
+    ) -> list[IndexedSource]:
+        """The prompt, and behind it what was derived from it, the more recent; in one index, since
+        a lookup in one costs half of one in two."""
+        prompt = message.prompt_ids.astype(np.int32)
+        # what the prompt holds is no longer than the prompt
+        tool_ids = self._encoded(message.tool_texts, len(prompt), cancelled)
+        spans = tool_spans(prompt, tool_ids)
+        # a prompt holds special tokens, plain text cannot: there an id is never a boundary
+        special = np.fromiter(self._tokenizer.special_ids, np.int32)
+        tokens = np.where(np.isin(prompt, special), np.int32(BOUNDARY), prompt)
+        if len(derived):
+            start = len(prompt) + 1
+            tokens = _joined([tokens, derived])
+            spans += (SourceSpan(kind="derived", start=start, stop=len(tokens)),)
+        return _indexed("prompt", tokens, spans)
 
     def _view_ids(
         self, tool_texts: tuple[str, ...], budget: int, cancelled: threading.Event
@@ -92,24 +91,22 @@ class Builder:
             budget -= len(ids)
             yield ids
 
-    def _index(
-        self,
-        kind: SourceKind,
-        ids: np.ndarray,
-        spans: tuple[SourceSpan, ...] = (),
-        *,
-        is_view: bool = False,
-    ) -> list[IndexedSource]:
-        """Empty if there is nothing to copy: less than two tokens in a row."""
-        # A prompt holds special tokens, plain text cannot: there an id is never a boundary.
-        boundaries = self._tokenizer.special_ids if kind == "prompt" else frozenset()
-        index = SegmentIndex.build(ids, boundaries)
-        if not len(index.order):
-            return []
-        source = IndexedSource(
-            kind=kind, tokens=index.tokens, order=index.order, spans=spans, is_view=is_view
-        )
-        return [source]
+
+def _indexed(
+    kind: SourceKind,
+    tokens: np.ndarray,
+    spans: tuple[SourceSpan, ...] = (),
+    *,
+    is_view: bool = False,
+) -> list[IndexedSource]:
+    """Empty if there is nothing to copy: less than two tokens in a row."""
+    index = SegmentIndex.build(tokens)
+    if not len(index.order):
+        return []
+    source = IndexedSource(
+        kind=kind, tokens=index.tokens, order=index.order, spans=spans, is_view=is_view
+    )
+    return [source]
 
 
 def _ready(message: BuildIndex, sources: list[IndexedSource], started_s: float) -> IndexReady:

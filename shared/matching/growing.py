@@ -7,7 +7,7 @@ nor a merge is ever long. Runs share the text, hence contexts and continuations 
 
 import struct
 from array import array
-from bisect import insort
+from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Sequence
 
 import numpy as np
@@ -16,6 +16,7 @@ from shared.matching.contexts import (
     BOUNDARY,
     DEPTH,
     TOKEN_BYTES,
+    Span,
     common_length,
     context_order,
     longest,
@@ -24,7 +25,9 @@ from shared.matching.contexts import (
 )
 from shared.matching.hit import Hit, Matches
 
-TAIL_POSITIONS = 4096  # an insertion moves 8 KiB on average: 0.2 of its 3 microseconds
+TAIL_POSITIONS = 4096  # an insertion moves 8 KiB on average: 0.2 of its 2 microseconds
+KEY_BYTES = 16
+KEY_OVERHEAD_BYTES = 41  # of a bytes object and its place in a list
 RUN_POSITIONS = 65_536  # the largest merge takes about 7 ms, once in as many tokens
 CAPACITY_TOKENS = 1_048_576
 FIRST_TOKENS = 1024
@@ -47,6 +50,7 @@ class GrowingIndex:
         self._stops: array[int] = array("i")
         self._runs: list[array[int]] = []
         self._tail: array[int] = array("i")
+        self._tail_keys: list[bytes] = []  # each tail context's first KEY_BYTES
 
     def __len__(self) -> int:
         """How many tokens were ever appended."""
@@ -55,7 +59,8 @@ class GrowingIndex:
     @property
     def nbytes(self) -> int:
         positions = (*self._runs, self._tail, self._stops)
-        return len(self._text) + sum(p.buffer_info()[1] * p.itemsize for p in positions)
+        keys = len(self._tail_keys) * (KEY_BYTES + KEY_OVERHEAD_BYTES)
+        return len(self._text) + keys + sum(p.buffer_info()[1] * p.itemsize for p in positions)
 
     def append(self, token_ids: "np.ndarray | Sequence[int]") -> None:
         """Committed tokens, in order; special ids become boundaries."""
@@ -71,7 +76,7 @@ class GrowingIndex:
                 self._stops.append(position)
             elif self._last != BOUNDARY:
                 # Only now is there something to continue with: the text's end never matches itself.
-                insort(self._tail, position, key=self._context)
+                self._insert(position)
                 if len(self._tail) >= TAIL_POSITIONS:
                     self._seal()
             self._last = token
@@ -86,7 +91,7 @@ class GrowingIndex:
         """
         best: Hit | None = None
         for run in (*self._runs, self._tail):
-            span = longest(run, self._text, query, min_match)
+            span = self._longest(run, query, min_match)
             if span is None:
                 continue
             min_match = span.length
@@ -99,7 +104,7 @@ class GrowingIndex:
         best: list[array[int]] = []
         length = 0
         for run in (*self._runs, self._tail):
-            span = longest(run, self._text, query, max(min_match, length))
+            span = self._longest(run, query, max(min_match, length))
             if span is None:
                 continue
             if span.length > length:
@@ -107,20 +112,43 @@ class GrowingIndex:
             best.append(run[span.start : span.stop])
         if not best:
             return None
-        positions = np.concatenate([np.frombuffer(slots, np.int32) for slots in best])
-        return Matches(length, positions + np.int32(self._forgotten))
+        positions = np.frombuffer(best[0], np.int32)
+        if len(best) > 1:
+            positions = np.concatenate([np.frombuffer(slots, np.int32) for slots in best])
+        if self._forgotten:
+            positions = positions + np.int32(self._forgotten)
+        return Matches(length, positions)
 
     def match_length(self, position: int, query: bytes) -> int:
         """How many tokens of `query` stand before `position`, 0..64; 0 if it is forgotten."""
         held = position - self._forgotten
         return common_length(self._text, held, query) if 0 < held <= self._count else 0
 
-    def available(self, position: int, limit: int) -> int:
-        """Tokens that may be copied from `position` on, 0..`limit`, without wrapping."""
+    def available(self, position: int, limit: int, *, matched: int = 0) -> int:
+        """Tokens that may be copied from `position` on, 0..`limit`.
+
+        If `matched` tokens before it match the text's end, and they reach from there to
+        `position`, the text is a loop, whose continuation goes on past the end.
+        """
         held = position - self._forgotten
         if not 0 < held < self._count:
             return 0
-        return min(room_at(held, self._stops, self._count), limit)
+        room = room_at(held, self._stops, self._count)
+        if matched >= self._count - held == room:
+            return limit
+        return min(room, limit)
+
+    def roomiest(self, matches: Matches, limit: int) -> tuple[int, int]:
+        """Of all places the one with the most to copy, the newest of equals; and how much, clipped
+        at `limit`. In a loop that is the newest place."""
+        held = (
+            matches.positions - np.int32(self._forgotten) if self._forgotten else matches.positions
+        )
+        newest = int(held.max()) + self._forgotten
+        if self.available(newest, limit, matched=matches.length) == limit:
+            return newest, limit
+        position, room = roomiest(held, self._stops, self._count, limit)
+        return position + self._forgotten, room
 
     def near(self, first: int, last: int, token: int) -> np.ndarray:
         """int [n]: the positions in [first, last) that stand right behind `token`, ascending."""
@@ -130,6 +158,10 @@ class GrowingIndex:
             return np.empty(0, np.int64)
         window = np.frombuffer(self._text[self._at(last - 1) : self._at(first - 1)], ">i4")[::-1]
         return np.flatnonzero(window == token) + (first + self._forgotten)
+
+    def token_at(self, position: int) -> int:
+        token: int = _TOKEN.unpack_from(self._text, self._at(position - self._forgotten + 1))[0]
+        return token
 
     def next_tokens(self, positions: np.ndarray) -> np.ndarray:
         """int32 [n]: the token at each position."""
@@ -167,8 +199,29 @@ class GrowingIndex:
         at = len(self._text) - TOKEN_BYTES * position
         return self._text[at : at + CONTEXT_BYTES]
 
+    def _insert(self, position: int) -> None:
+        """Into the tail. The first tokens decide nearly always; comparing them needs no call."""
+        context = self._context(position)
+        key = bytes(context[:KEY_BYTES])
+        low = bisect_left(self._tail_keys, key)
+        at = bisect_right(self._tail_keys, key, low)
+        if at > low:
+            at = bisect_right(self._tail, context, low, at, key=self._context)
+        self._tail.insert(at, position)
+        self._tail_keys.insert(at, key)
+
+    def _longest(self, run: "array[int]", query: bytes, min_match: int) -> Span | None:
+        if run is not self._tail:
+            return longest(run, self._text, query, min_match)
+        token = int.from_bytes(query[:TOKEN_BYTES], "big")
+        low = bisect_left(self._tail_keys, query[:TOKEN_BYTES])
+        high = bisect_left(self._tail_keys, (token + 1).to_bytes(TOKEN_BYTES, "big"), low)
+        return (
+            longest(run, self._text, query, min_match, low=low, high=high) if low < high else None
+        )
+
     def _seal(self) -> None:
-        run, self._tail = self._tail, array("i")
+        run, self._tail, self._tail_keys = self._tail, array("i"), []
         while self._runs and len(self._runs[-1]) <= len(run) <= RUN_POSITIONS // 2:
             run = self._merged(self._runs.pop(), run)
         self._runs.append(run)
@@ -196,4 +249,4 @@ class GrowingIndex:
         self._forgotten += dropped
         self._stops = array("i", np.flatnonzero(tokens < 0).tolist())
         self._runs = [array("i", context_order(tokens).tobytes())]
-        self._tail = array("i")
+        self._tail, self._tail_keys = array("i"), []

@@ -1,15 +1,18 @@
-"""`SegmentIndex`: an immutable index over one token array, 12 bytes a token.
+"""`SegmentIndex`: an immutable index over one token array, 12 to 14 bytes a token.
 
 It finds the longest match of any length from 1 to 64 by binary search; no hash, so patterned ids
 cannot cluster and no old span is ever evicted.
 """
 
+from bisect import bisect_left
 from collections.abc import Collection
 
 import numpy as np
 
 from shared.matching.contexts import (
     BOUNDARY,
+    TOKEN_BYTES,
+    Span,
     common_length,
     context_order,
     longest,
@@ -18,6 +21,8 @@ from shared.matching.contexts import (
     roomiest,
 )
 from shared.matching.hit import Hit, Matches
+
+FEWEST_REPEATS = 4  # of a token on average
 
 
 class SegmentIndex:
@@ -36,7 +41,17 @@ class SegmentIndex:
         self.tokens = tokens
         self.order = order
         self._slots = order.data  # indexes three times faster than the array
+        self._items = tokens.data
         self._text = reversed_bytes(tokens)
+        # Slots whose contexts begin with the same token stand together: [starts[i], starts[i + 1])
+        # for token heads[i]. A lookup need not halve its way there. Text repeats its tokens; where
+        # they hardly do, the table would cost more memory than it saves steps, and stays empty.
+        nearest = tokens[order - 1]
+        starts = np.flatnonzero(np.diff(nearest, prepend=BOUNDARY))
+        if len(starts) * FEWEST_REPEATS > len(order):
+            starts = starts[:0]
+        self._heads = nearest[starts].data
+        self._starts = np.append(starts, len(order)).astype(np.int32).data
         self._stops = np.flatnonzero(tokens < 0).astype(np.int32).data
 
     @classmethod
@@ -52,13 +67,14 @@ class SegmentIndex:
     @property
     def nbytes(self) -> int:
         """Bytes held, all arrays together."""
-        return self.tokens.nbytes + self.order.nbytes + len(self._text) + self._stops.nbytes
+        arrays = (self.tokens, self.order, self._heads, self._starts, self._stops)
+        return len(self._text) + sum(int(array.nbytes) for array in arrays)
 
     def find(
         self, query: bytes, limit: int, *, min_match: int = 1, wrap: bool = False
     ) -> Hit | None:
         """The best hit for `query` (see `query_bytes`). An immutable text never wraps."""
-        span = longest(self._slots, self._text, query, min_match)
+        span = self._longest(query, min_match)
         if span is None:
             return None
         positions = self.order[span.start : span.stop]
@@ -67,24 +83,43 @@ class SegmentIndex:
 
     def matches(self, query: bytes, *, min_match: int = 1) -> Matches | None:
         """Every place of the longest match; None if it is shorter than `min_match`."""
-        span = longest(self._slots, self._text, query, min_match)
+        span = self._longest(query, min_match)
         if span is None:
             return None
         return Matches(span.length, self.order[span.start : span.stop])
+
+    def _longest(self, query: bytes, min_match: int) -> Span | None:
+        """Searches among the contexts with the query's nearest token only."""
+        if not len(self._heads):
+            return longest(self._slots, self._text, query, min_match)
+        token = int.from_bytes(query[:TOKEN_BYTES], "big")
+        head = bisect_left(self._heads, token)
+        if head == len(self._heads) or self._heads[head] != token:
+            return None
+        low, high = int(self._starts[head]), int(self._starts[head + 1])
+        return longest(self._slots, self._text, query, min_match, low=low, high=high)
 
     def match_length(self, position: int, query: bytes) -> int:
         """How many tokens of `query` stand before `position`, 0..64."""
         return common_length(self._text, position, query)
 
-    def available(self, position: int, limit: int) -> int:
-        """Tokens that may be copied from `position` on, 0..`limit`."""
-        return min(room_at(position, self._stops, len(self.tokens)), limit)
+    def available(self, position: int, limit: int, *, matched: int = 0) -> int:
+        """Tokens that may be copied from `position` on, 0..`limit`. Never a loop."""
+        return min(room_at(position, self._stops, len(self._items)), limit)
+
+    def roomiest(self, matches: Matches, limit: int) -> tuple[int, int]:
+        """Of all places the one with the most to copy, the newest of equals; and how much, clipped
+        at `limit`."""
+        return roomiest(matches.positions, self._stops, len(self._items), limit)
 
     def near(self, first: int, last: int, token: int) -> np.ndarray:
         """int [n]: the positions in [first, last) that stand right behind `token`, ascending."""
         first = max(first, 1)
         found: np.ndarray = np.flatnonzero(self.tokens[first - 1 : max(last - 1, 0)] == token)
         return found + first
+
+    def token_at(self, position: int) -> int:
+        return int(self._items[position])
 
     def next_tokens(self, positions: np.ndarray) -> np.ndarray:
         """int32 [n]: the token at each position."""

@@ -3,6 +3,7 @@ import threading
 import numpy as np
 
 from services.indexer.builder import Builder
+from shared.matching.contexts import BOUNDARY
 from shared.matching.lookup import Match, continuation, find
 from shared.matching.segment import SegmentIndex
 from shared.messages import BuildIndex, IndexReady
@@ -30,7 +31,17 @@ def views(*tool_texts: str, max_context: int = 1000) -> list[str]:
 
 
 def indexes(ready: IndexReady) -> dict[str, SegmentIndex]:
-    return {s.kind: SegmentIndex(s.tokens, s.order) for s in ready.sources}
+    """Each kind's text by itself; what was derived stands behind the prompt in one source."""
+    found = {}
+    for source in ready.sources:
+        stop = len(source.tokens)
+        for span in source.spans:
+            if span.kind == "derived":
+                found["derived"] = SegmentIndex.build(source.tokens[span.start : span.stop])
+                assert source.tokens[span.start - 1] == BOUNDARY
+                stop = span.start - 1
+        found[source.kind] = SegmentIndex.build(source.tokens[:stop])
+    return found
 
 
 def text_of(index: SegmentIndex) -> str:
@@ -39,7 +50,8 @@ def text_of(index: SegmentIndex) -> str:
 
 def test_sources_come_in_the_order_of_indexing() -> None:
     ready = built(request(int32(1, 2, 3), listing("a", "b", "c"), predicted="later"))
-    assert [s.kind for s in ready.sources] == ["prompt", "derived", "predicted"]
+    assert [s.kind for s in ready.sources] == ["prompt", "predicted"]
+    assert [span.kind for span in ready.sources[0].spans] == ["derived"]
 
 
 def test_special_ids_of_the_prompt_are_boundaries() -> None:

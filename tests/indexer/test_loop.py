@@ -123,7 +123,7 @@ async def test_an_index_arrives_and_answers_like_one_built_in_place(peers: Peers
     ready = await peers.receive()
 
     assert ready.request_id == "r"
-    assert [s.kind for s in ready.sources] == ["prompt", "derived", "predicted"]
+    assert [s.kind for s in ready.sources] == ["prompt", "predicted"]
     rebuilt = [SegmentIndex(s.tokens, s.order) for s in ready.sources]
     reference = SegmentIndex.build(message.prompt_ids)
     assert find([5, 6], rebuilt, 9) == find([5, 6], [reference], 9)

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 
 from services.engine.drafting.candidates import (
     NEAR,
+    ON_TRACK,
+    UNIQUE,
     Candidate,
     best_candidate,
     bridge_candidate,
@@ -18,7 +20,7 @@ from services.engine.drafting.evidence import Evidence, Survival, Width, best_wi
 from services.engine.drafting.round import Fallback, Round
 from services.engine.drafting.sources import Place, RequestSources
 from services.engine.ledger import Ledger
-from shared.matching.contexts import DEPTH, query_bytes
+from shared.matching.contexts import DEPTH, ledger_query, query_bytes
 
 # Tokens by cost of the rounds so far, and a margin: a column that barely pays adds noise.
 RATE_MARGIN = 1.2
@@ -88,9 +90,15 @@ class AdaptivePolicy:
         for at in (self._track, self._broken):
             if at is not None and not row.sources.holds(at):
                 self._track = self._broken = None
-        query = query_bytes(row.ledger.tokens[-DEPTH:])
+        query = ledger_query(row.ledger.tokens)
         room = row.copy_room
-        candidate = best_candidate(row.sources, query, self._track, self._broken, room)
+        at = row.sources.in_prediction(row.ledger)
+        if at is not None:
+            # all of the output agrees with what the caller announced: as good as the longest match
+            left = at.source.available(at.position, room)
+            candidate = Candidate(at, DEPTH, ON_TRACK, UNIQUE, left) if left else None
+        else:
+            candidate = best_candidate(row.sources, query, self._track, self._broken, room)
         if candidate is None or candidate.length < self._min_match:
             self.candidate = None
             return None, 0.0
@@ -131,7 +139,7 @@ class AdaptivePolicy:
             return
         source, position = candidate.at.source, candidate.at.position + kept
         goes_on = source.available(position, 1) > 0
-        if goes_on and int(source.continuation(position, 1)[0]) == int(ledger.tokens[-1]):
+        if goes_on and source.token_at(position) == int(ledger.tokens[-1]):
             self._track = self._broken = Place(source, position + 1)
         else:
             self._track, self._broken = None, Place(source, position)

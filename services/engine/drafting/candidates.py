@@ -2,17 +2,17 @@
 
 from typing import NamedTuple
 
-import numpy as np
-
 from services.engine.drafting.sources import Place, RequestSources
 from shared.matching.contexts import TOKEN_BYTES
+from shared.matching.hit import Matches
 from shared.matching.lookup import Source
 
 CERTAIN_MATCH = 12  # tokens; from here on ties go to the longest continuation, below to the newest
 ON_TRACK, NEAR, ELSEWHERE = range(3)
 UNIQUE, AGREEING, SPLIT = range(3)
 BEHIND, AHEAD = 64, 256  # tokens around the last break that count as near it
-MOST_TIES = 256  # newest ties that are looked at
+MOST_TIES = 256  # ties that are looked at
+STRONG_TRACK = 8  # tokens; a copy that goes on behind so many needs no other candidate
 
 
 class Candidate(NamedTuple):
@@ -26,40 +26,43 @@ class Candidate(NamedTuple):
 def best_candidate(
     sources: RequestSources, query: bytes, track: Place | None, broken: Place | None, limit: int
 ) -> Candidate | None:
-    found: list[tuple[Source, np.ndarray]] = []
-    most = 0
     if limit < 1:
         return None
+    tracked = 0
+    if track is not None:
+        tracked = track.source.match_length(track.position, query)
+        room = track.source.available(track.position, limit, matched=tracked)
+        if tracked >= STRONG_TRACK and room:
+            return Candidate(track, tracked, ON_TRACK, UNIQUE, room)
+    found: list[tuple[Source, Matches]] = []
+    most = 0
     for source in reversed(sources.indexes):
         matches = source.matches(query, min_match=max(most, 1))
         if matches is None:
             continue
         if matches.length > most:
             found, most = [], matches.length
-        found.append((source, matches.positions))
+        found.append((source, matches))
     if not found:
         return None
-    tracked = 0
-    if track is not None:
-        room = track.source.available(track.position, limit)
-        tracked = track.source.match_length(track.position, query) if room else 0
-        if tracked == most or (tracked >= 8):
-            return Candidate(track, tracked, ON_TRACK, _ties(found, track), room)
+    if track is not None and tracked == most and room:
+        return Candidate(track, tracked, ON_TRACK, _ties(found, track), room)
     near = None
     if broken is not None and most < CERTAIN_MATCH:
         near = _near(query, broken)
         if near is not None and near[1] >= most - 1:
             at, length = near
-            room = at.source.available(at.position, limit)
+            room = at.source.available(at.position, limit, matched=length)
             if room:
                 ties = _ties(found, at) if length == most else UNIQUE
                 return Candidate(at, length, NEAR, ties, room)
     if most >= CERTAIN_MATCH:
         at, room = _roomiest(found, limit)
     else:
-        source, positions = found[0]
-        at = Place(source, int(positions.max()))
-        room = source.available(at.position, limit)
+        source, (_, positions) = found[0]
+        newest = int(positions[0]) if len(positions) == 1 else int(positions.max())
+        at = Place(source, newest)
+        room = source.available(at.position, limit, matched=most)
     return Candidate(at, most, ELSEWHERE, _ties(found, at), room)
 
 
@@ -76,24 +79,27 @@ def _near(query: bytes, broken: Place) -> tuple[Place, int] | None:
     return (Place(source, chosen), best) if best else None
 
 
-def _roomiest(found: list[tuple[Source, np.ndarray]], limit: int) -> tuple[Place, int]:
+def _roomiest(found: list[tuple[Source, Matches]], limit: int) -> tuple[Place, int]:
+    """The place with the most to copy, in the newest of equal sources."""
     best, most = None, 0
-    for source, positions in found:
-        for position in np.sort(positions)[::-1][:16].tolist():
-            room = source.available(position, limit)
-            if room > most:
-                best, most = Place(source, position), room
+    for source, matches in found:
+        position, room = source.roomiest(matches, limit)
+        if room > most:
+            best, most = Place(source, position), room
     assert best is not None
     return best, most
 
 
-def _ties(found: list[tuple[Source, np.ndarray]], at: Place) -> int:
-    total = sum(len(positions) for _, positions in found)
-    if total == 1:
+def _ties(found: list[tuple[Source, Matches]], at: Place) -> int:
+    """Whether the longest match has one place, or several that go on alike, or not."""
+    if len(found) == 1 and len(found[0][1].positions) == 1:
         return UNIQUE
-    chosen = at.source.next_tokens(np.array([at.position], np.int32))[0]
-    for source, positions in found:
-        if (source.next_tokens(positions[:MOST_TIES]) != chosen).any():
+    token = at.source.token_at(at.position)
+    for source, (_, positions) in found:
+        if len(positions) == 1:
+            if source.token_at(int(positions[0])) != token:
+                return SPLIT
+        elif (source.next_tokens(positions[-MOST_TIES:]) != token).any():
             return SPLIT
     return AGREEING
 

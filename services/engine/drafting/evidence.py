@@ -5,7 +5,7 @@ Candidates fall into buckets; each bucket has a survival curve, learned offline 
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
@@ -25,6 +25,7 @@ LONG_MATCH = 9  # tokens; shorter and longer matches are calibrated apart
 OWN_WEIGHT = 6.0  # trials that a bucket's prior is worth
 CALIBRATION_WEIGHT = 3.0  # hits that the priors' own scale is worth
 MOST_CERTAIN = 0.999
+HOPELESS = 0.02  # a depth that is reached less often is not looked behind
 
 
 class Evidence(NamedTuple):
@@ -80,23 +81,19 @@ class Survival:
         default_factory=lambda: [[0.0] * len(DEPTHS) for _ in "sl"]
     )
 
-    def hazards(self, evidence: Evidence) -> list[float]:
+    def hazards(self, evidence: Evidence) -> Iterator[float]:
         """[DEPTHS]: the chance of each stretch, given that it is reached."""
         bucket = evidence.bucket
         long = evidence.length >= LONG_MATCH
-        seen, foretold = self._seen[long], self._foretold[long]
-        chances = [
-            min(MOST_CERTAIN, p * (s + CALIBRATION_WEIGHT) / (f + CALIBRATION_WEIGHT))
-            for p, s, f in zip(self.priors.hazards[bucket], seen, foretold, strict=True)
-        ]
-        trials = self._trials.get(bucket)
-        if trials is None:
-            return chances
-        hits = self._hits[bucket]
-        return [
-            (OWN_WEIGHT * p + h) / (OWN_WEIGHT + t)
-            for p, h, t in zip(chances, hits, trials, strict=True)
-        ]
+        prior, seen, foretold = self.priors.hazards[bucket], self._seen[long], self._foretold[long]
+        trials, hits = self._trials.get(bucket), self._hits.get(bucket, prior)
+        for i_depth, chance in enumerate(prior):
+            scale = (seen[i_depth] + CALIBRATION_WEIGHT) / (foretold[i_depth] + CALIBRATION_WEIGHT)
+            chance = min(MOST_CERTAIN, chance * scale)
+            if trials is not None:
+                own = OWN_WEIGHT * chance + hits[i_depth]
+                chance = own / (OWN_WEIGHT + trials[i_depth])
+            yield chance
 
     def observe(self, evidence: Evidence, drafted: int, accepted: int) -> None:
         bucket = evidence.bucket
@@ -117,7 +114,7 @@ class Survival:
 
 
 def best_width(
-    hazards: Sequence[float], most: int, added: Sequence[float], rate: float, first: float = 1.0
+    hazards: Iterable[float], most: int, added: Sequence[float], rate: float, first: float = 1.0
 ) -> Width:
     """The width of the most value; `first` is the chance that drafting gets to its first token.
 
@@ -126,9 +123,9 @@ def best_width(
     reached, expected = first, 0.0
     best = Width(0, 0.0)
     done = 0
-    for chance, stretch in zip(hazards, STRETCHES, strict=True):
+    for stretch, chance in zip(STRETCHES, hazards, strict=False):
         tokens = min(stretch, most - done)
-        if tokens <= 0:
+        if tokens <= 0 or reached < HOPELESS:
             break
         each = chance if stretch == 1 else chance ** (1 / stretch)
         kept = each**tokens

@@ -1,22 +1,31 @@
 """`--ngram-policy fixed`: the longest match of a minimum length, with the tail handoff."""
 
+from typing import NamedTuple
+
 import numpy as np
 
 from services.engine.drafting.draft import Draft
 from services.engine.drafting.round import Round
 from services.engine.drafting.sources import Place
 from services.engine.ledger import Ledger
-from shared.matching.contexts import DEPTH
+from shared.matching.contexts import DEPTH, ledger_query
 from shared.matching.handoff import LOOKAHEAD_TOKENS, hand_off
-from shared.matching.lookup import continuation, find
+from shared.matching.lookup import find
+
+
+class _Found(NamedTuple):
+    at: Place
+    length: int  # of the match
+    available: int  # tokens behind it, clipped at the room and the lookahead
 
 
 class FixedPolicy:
-    """A copy wherever there is one, else the neural drafts. Keeps nothing from round to round."""
+    """A copy wherever there is one, else the neural drafts. One object is one request's."""
 
     def __init__(self, *, min_match: int, neural_width: int) -> None:
         self._min_match = min_match
         self._neural_width = neural_width
+        self._cursor: tuple[Place, int] | None = None  # where an archive copy began, ledger length
 
     def propose(self, row: Round) -> Draft | None:
         copied = self._copy(row)
@@ -31,20 +40,50 @@ class FixedPolicy:
     def _copy(self, row: Round) -> Draft | None:
         if row.copy_room < 1:
             return None
-        indexes = row.sources.indexes
-        match = find(
-            row.ledger.tokens[-DEPTH:],
-            indexes,
-            row.copy_room + LOOKAHEAD_TOKENS,
-            min_match=self._min_match,
-            wrap=True,
-        )
-        if match is None:
+        found = self._resumed(row) or self._found(row) or self._predicted(row)
+        self._cursor = None
+        if found is None:
             return None
-        handoff = hand_off(match.available, row.copy_room, self._neural_width)
+        at, length, available = found
+        handoff = hand_off(available, row.copy_room, self._neural_width)
         row.tally.handoffs += handoff.handed_off
         if not handoff.drafts:
             return None
-        copied: np.ndarray = continuation(match, indexes)[: handoff.drafts]
-        kind = row.sources.kind_of(Place(indexes[match.source], match.position))
-        return Draft(tuple(copied.tolist()), kind, match.position, match.length)
+        copied: np.ndarray = at.source.continuation(at.position, available)[: handoff.drafts]
+        kind = row.sources.kind_of(at)
+        if kind == "session":
+            self._cursor = at, len(row.ledger)
+        return Draft(tuple(copied.tolist()), kind, at.position, length)
+
+    def _found(self, row: Round) -> _Found | None:
+        indexes = row.sources.indexes
+        limit = row.copy_room + LOOKAHEAD_TOKENS
+        query = row.ledger.tokens[-DEPTH:]
+        match = find(query, indexes, limit, min_match=self._min_match, wrap=True)
+        if match is None:
+            return None
+        return _Found(Place(indexes[match.source], match.position), match.length, match.available)
+
+    def _predicted(self, row: Round) -> _Found | None:
+        """The caller's prediction needs no match as long as all output has followed it."""
+        at = row.sources.in_prediction(row.ledger)
+        if at is None:
+            return None
+        available = at.source.available(at.position, row.copy_room + LOOKAHEAD_TOKENS)
+        return _Found(at, row.ledger.output_len, available)
+
+    def _resumed(self, row: Round) -> _Found | None:
+        """An archive copy goes on without a lookup if what was committed is what stands there,
+        and if its source does not end soon."""
+        if self._cursor is None or not row.sources.holds(self._cursor[0]):
+            return None
+        began, ledger_len = self._cursor
+        at = Place(began.source, began.position + len(row.ledger) - ledger_len)
+        limit = row.copy_room + LOOKAHEAD_TOKENS
+        length = at.source.match_length(at.position, ledger_query(row.ledger.tokens))
+        if length < max(self._min_match, min(at.position, DEPTH)):
+            return None
+        if at.source.available(at.position, limit) < limit:
+            return None
+        row.tally.resumes += 1
+        return _Found(at, length, limit)

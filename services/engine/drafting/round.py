@@ -1,7 +1,6 @@
 """One round of one row, as a policy sees it."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from services.engine.drafting.sources import RequestSources
@@ -16,8 +15,7 @@ class Fallback(NamedTuple):
     token_ids: tuple[int, ...]  # may be empty
 
 
-@dataclass(frozen=True)
-class Round:
+class Round(NamedTuple):
     sources: RequestSources  # with all of `ledger`'s output indexed
     ledger: Ledger
     room: int  # most drafts, at least 1

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from services.engine.ledger import Ledger
+from shared.matching.contexts import DEPTH, ledger_query
 from shared.matching.growing import GrowingIndex
 from shared.matching.lookup import Source
 from shared.matching.segment import SegmentIndex
@@ -18,6 +19,10 @@ class Place(NamedTuple):
 
     source: Source
     position: int
+
+
+def _output_query(ledger: Ledger) -> bytes:
+    return ledger_query(ledger.tokens[ledger.prompt_len :])
 
 
 class _Held(NamedTuple):
@@ -37,7 +42,7 @@ class RequestSources:
         self.awaiting = awaiting  # the prompt's index is still being built
         self.predicted: Place | None = None  # the start of the caller's predicted output
         self._held = {id(self.output): _Held("output", (), (), ())}
-        self._prompt: list[Source] = []
+        self.prompt: SegmentIndex | None = None  # what was derived from it stands behind it
         self._elsewhere = 0  # how many of `indexes` are not the request's own
         self._indexed = 0  # output tokens that are in `output`
 
@@ -58,7 +63,7 @@ class RequestSources:
                 is_view=source.is_view,
             )
             if source.kind == "prompt":
-                self._prompt = [built]
+                self.prompt = built
             if source.kind == "predicted":
                 self.predicted = Place(built, 0)
         self.indexes[self._elsewhere : self._elsewhere] = prepared
@@ -88,22 +93,30 @@ class RequestSources:
 
     def tokens_of(self, kind: SourceKind) -> list[np.ndarray]:
         """Of the immutable sources of this kind, without views: those repeat what is there."""
-        return [
-            index.tokens
-            for index in self.indexes
-            if isinstance(index, SegmentIndex)
-            and self._held[id(index)].kind == kind
-            and not self._held[id(index)].is_view
-        ]
+        found = []
+        for index in self.indexes:
+            held = self._held[id(index)]
+            if not isinstance(index, SegmentIndex) or held.is_view:
+                continue
+            if held.kind == kind:
+                found.append(index.tokens)
+            spans = zip(held.kinds, held.starts, held.stops, strict=True)
+            found += [index.tokens[start:stop] for other, start, stop in spans if other == kind]
+        return found
+
+    def in_prediction(self, ledger: Ledger) -> Place | None:
+        """Where the predicted output goes on, as long as all output has followed it."""
+        done = ledger.output_len
+        if self.predicted is None or done > DEPTH:  # from there on any lookup sees as much
+            return None
+        source = self.predicted.source
+        if source.available(done, 1) and source.match_length(done, _output_query(ledger)) == done:
+            return Place(source, done)
+        return None
 
     def holds(self, at: Place) -> bool:
         """Its source has not been dropped."""
         return id(at.source) in self._held
-
-    @property
-    def ledger_indexes(self) -> list[Source]:
-        """The prompt's index, as soon as it is there, and the output's."""
-        return [*self._prompt, self.output]
 
     def follow(self, ledger: Ledger) -> None:
         """Indexes committed output. Called before a lookup, not after a round, so that a request
