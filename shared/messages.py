@@ -23,6 +23,9 @@ SpanIds = np.ndarray  # uint64 [2 n], the 16 bytes of each span's name
 
 SourceKind = Literal["prompt", "tool", "derived", "predicted", "output", "session"]
 DraftKind = SourceKind | Literal["lookup", "neural"]
+# Why a round drafted nothing: nothing matched, the best match would not have paid, its source was
+# about to end, the request's grammar forbids its first token.
+Declined = Literal["no_match", "not_worth", "source_ends", "forbidden"]
 FinishReason = Literal["stop", "length", "context", "cancelled"]
 FailureCode = Literal[
     "server_error", "context_length_exceeded", "rate_limit_exceeded", "deadline_passed"
@@ -94,6 +97,29 @@ class SourceStats(Wire, frozen=True, kw_only=True):
     accepted_tokens: int
 
 
+class DraftSpan(Wire, frozen=True, kw_only=True):
+    """What one round drafted for output tokens [start, stop), which it committed.
+
+    The last of them is the model's own: the correction behind `accepted` drafts, or the bonus.
+    Rounds in a row that drafted nothing for the same reason are one span.
+    """
+
+    start: int
+    stop: int
+    kind: DraftKind | None  # where the copy came from; None if nothing was drafted
+    position: int | None  # of the first copied token, in its index; None without a copy
+    match_length: int  # tokens of the text so far that stand before it there, at most 64
+    neural: int  # how many leading drafts are the neural drafter's, or a lookup's
+    drafted: int
+    accepted: int
+    declined: Declined | None  # why nothing was drafted
+
+
+class DraftRecord(Wire, frozen=True, kw_only=True):
+    spans: tuple[DraftSpan, ...]
+    dropped: int  # rounds behind the last span that found no room
+
+
 class SpeculativeStats(Wire, frozen=True, kw_only=True):
     """Drafting over one request; `ngram_*` are subsets of the totals."""
 
@@ -108,6 +134,7 @@ class SpeculativeStats(Wire, frozen=True, kw_only=True):
     ngram_drafted_tokens: int
     ngram_accepted_tokens: int
     ngram_handoffs: int  # rounds in which a match was dropped because its source was ending
+    ngram_resumes: int  # rounds in which a copy went on where the last one ended
     ngram_index_wait_rounds: int  # decode rounds that ran before the prompt index arrived
     sources: tuple[SourceStats, ...]
 
@@ -180,6 +207,7 @@ class Generate(Wire, frozen=True, kw_only=True):
     thinking: ThinkingLimit | None = None
     grammar: Grammar | None = None
     speculation: Speculation = Speculation()
+    record_drafts: bool = False  # `Finished` shall say what each round drafted, and why
     cache_salt: str = ""  # prefixes are reused only between requests of one salt
     session: DraftSession | None = None  # None: it names none
 
@@ -233,6 +261,7 @@ class Finished(Wire, frozen=True, kw_only=True):
     request_id: str
     reason: FinishReason
     stats: GenerationStats
+    drafts: DraftRecord | None = None  # if `Generate.record_drafts`
     archive: ArchiveStats | None = None  # None: it named no session
 
 

@@ -17,6 +17,7 @@ from shared.endpoints import Endpoints
 from shared.messages import (
     ArchiveStats,
     Cancel,
+    DraftRecord,
     EngineLimits,
     EngineReady,
     EngineStatus,
@@ -48,6 +49,7 @@ class Turn:
     gateway: bytes
     generate: Generate
     sources: tuple[SourceStats, ...] = ()
+    drafts: DraftRecord | None = None
     archive: ArchiveStats | None = None
     sent: int = 0
     ended: bool = False
@@ -66,7 +68,11 @@ class Turn:
         self.ended = True
         stats = make_stats(len(self.generate.prompt_ids), self.sent, self.sources)
         message = Finished(
-            request_id=self.generate.request_id, reason=reason, stats=stats, archive=self.archive
+            request_id=self.generate.request_id,
+            reason=reason,
+            stats=stats,
+            archive=self.archive,
+            drafts=self.drafts,
         )
         await self.engine.send(self.gateway, message)
 
@@ -265,6 +271,7 @@ def make_stats(
             ngram_drafted_tokens=drafted,
             ngram_accepted_tokens=accepted,
             ngram_handoffs=0,
+            ngram_resumes=0,
             ngram_index_wait_rounds=1,
             sources=sources,
         ),

@@ -132,7 +132,12 @@ class Engine:
             self._post.send(gateway, taken)
             return
         self._table.add(taken)
-        self._drafters.begin(generate.request_id, expect_index=generate.expect_index)
+        self._drafters.begin(
+            generate.request_id,
+            expect_index=generate.expect_index,
+            wanted=generate.speculation,
+            record=generate.record_drafts,
+        )
 
     # -- propose, verify, commit -----------------------------------------------------------------
 
@@ -220,7 +225,10 @@ class Engine:
             timings=tally.timings(time.monotonic()),
             speculative=tally.speculative(self._limits),
         )
-        finished = Finished(request_id=request.request_id, reason=reason, stats=stats)
+        drafts = self._drafters.record_of(request.request_id)
+        finished = Finished(
+            request_id=request.request_id, reason=reason, stats=stats, drafts=drafts
+        )
         ended = self._sessions.end(request, finished)
         self._close(request)
         if ended is not None:

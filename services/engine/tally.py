@@ -95,6 +95,7 @@ class Tally:
             ngram_drafted_tokens=copies.drafted,
             ngram_accepted_tokens=copies.accepted,
             ngram_handoffs=self.handoffs,
+            ngram_resumes=self.resumes,
             ngram_index_wait_rounds=self.index_wait_rounds,
             sources=tuple(
                 SourceStats(

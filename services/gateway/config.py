@@ -31,6 +31,9 @@ class GatewayConfig:
     body_timeout_s: float = option(60.0, "seconds a request's body may take to arrive")
     drain_s: float = option(10.0, "seconds for open requests to finish at shutdown")
     stored_responses_mib: int = option(64, "memory for stored Responses, MiB; 0 stores none")
+    draft_records: int = option(
+        64, "ended requests whose drafting GET /v1/ninfer/requests/ID explains; 0 keeps none"
+    )
     tool_parser: str = option(
         "auto", "the form of the model's tool calls; auto reads its template", choices=TOOL_PARSERS
     )
@@ -74,6 +77,8 @@ def resolve(config: GatewayConfig) -> GatewayConfig:
         if not 0 < value < math.inf:
             flag = "--" + name.replace("_", "-")
             raise ConfigError(f"{flag} {value} is out of range; use more than 0")
+    if config.draft_records < 0:
+        raise ConfigError(f"--draft-records {config.draft_records} is out of range; use 0 or more")
     if config.stored_responses_mib < 0:
         raise ConfigError(
             f"--stored-responses-mib {config.stored_responses_mib} is out of range; use 0 or more"

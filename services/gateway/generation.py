@@ -7,6 +7,7 @@ from typing import Any, Literal, assert_never
 
 import msgspec
 
+from services.gateway.draft_records import DraftRecords
 from services.gateway.draft_session import NamedSession
 from services.gateway.engine_link import EngineLink, Reply
 from services.gateway.indexer_link import IndexerLink
@@ -51,6 +52,7 @@ class Generation:
     link: EngineLink
     indexer: IndexerLink
     log: RequestLog
+    drafts: DraftRecords
     generate: Generate
     index: BuildIndex | None
     output: Output
@@ -75,7 +77,11 @@ class Generation:
         if self.index is not None and not self.indexer.is_there:
             self.indexer.log_absence(request_id)
             self.index = None
-        self.generate = msgspec.structs.replace(self.generate, expect_index=self.index is not None)
+        self.generate = msgspec.structs.replace(
+            self.generate,
+            expect_index=self.index is not None,
+            record_drafts=self.drafts.capacity > 0,
+        )
         if self.generate.top_logprobs is not None:
             self._logprobs = LogprobCollector(self.output.tokenizer, self.generate.stop_ids)
         self._queue = self.link.register(request_id)
@@ -195,6 +201,7 @@ class Generation:
             "ttft": None if first is None else first - self.began_s,
             "total": now_s - self.began_s,
         }
+        self.drafts.keep(self.generate.request_id, finished.stats, finished.drafts)
         self.log.request_done(
             self.described,
             reason,

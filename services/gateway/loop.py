@@ -17,6 +17,7 @@ from services.gateway.archive_link import ArchiveLink
 from services.gateway.body_reader import BodyReader
 from services.gateway.config import GatewayConfig, resolve
 from services.gateway.connections import ConnectionRunner
+from services.gateway.draft_records import DraftRecords
 from services.gateway.draft_session import SessionNaming
 from services.gateway.engine_link import EngineLink
 from services.gateway.indexer_link import IndexerLink
@@ -149,6 +150,7 @@ def build_service(config: GatewayConfig, channels: endpoints.Endpoints) -> Gener
         log=log,
         admission=Admission(link),
         bodies=BodyReader(config.max_body_mib << 20, config.body_timeout_s),
+        drafts=DraftRecords(config.draft_records),
     )
 
 

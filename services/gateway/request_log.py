@@ -14,6 +14,7 @@ from typing import Any, TextIO
 import msgspec
 import structlog
 
+from services.gateway.acceptance import acceptance
 from shared.errors import ConfigError, NinferError
 from shared.messages import EngineReady, GenerationStats
 
@@ -87,6 +88,7 @@ class RequestLog:
                 "host": engine.host_s,
             },
             speculative=_plain(stats.speculative)
+            | acceptance(stats.speculative)
             | {"sources": [_plain(source) for source in stats.speculative.sources]},
             ngram_archive=archive,
         )

@@ -39,6 +39,7 @@ class Routes:
         sessions = SessionList(service.archive)
         self._table: dict[str, dict[str, Handler]] = {
             "/models": {"GET": models.list},
+            "/ninfer/requests": {"GET": service.drafts.list},
             "/ninfer/sessions": {"GET": sessions.list, "DELETE": sessions.delete_all},
             "/tokenize": {"POST": tokens.tokenize},
             "/detokenize": {"POST": tokens.detokenize},
@@ -54,6 +55,7 @@ class Routes:
         # a name, which may hold slashes where it is a model's
         self._named: list[tuple[re.Pattern[str], dict[str, NamedHandler]]] = [
             (re.compile(r"/models/(.+)", re.DOTALL), {"GET": models.show}),
+            (re.compile(r"/ninfer/requests/([^/]+)"), {"GET": service.drafts.show}),
             (re.compile(r"/ninfer/sessions/([^/]+)"), {"DELETE": sessions.delete}),
             (re.compile(r"/responses/([^/]+)/input_items"), {"GET": responses.input_items}),
             (re.compile(r"/responses/([^/]+)/cancel"), {"POST": responses.cancel}),

@@ -12,6 +12,7 @@ from services.gateway.admission import Admission
 from services.gateway.archive_link import ArchiveLink
 from services.gateway.body_reader import BodyReader
 from services.gateway.config import GatewayConfig
+from services.gateway.draft_records import DraftRecords
 from services.gateway.draft_session import generation_comment, generation_header
 from services.gateway.engine_link import EngineLink
 from services.gateway.generation import Generation
@@ -56,6 +57,7 @@ class GenerationService:
     log: RequestLog
     admission: Admission
     bodies: BodyReader
+    drafts: DraftRecords
     abandoned: set[asyncio.Task[None]] = field(default_factory=set)  # last word awaited
 
     async def handle(self, http: web.Request, protocol: ProtocolHandler) -> web.StreamResponse:
@@ -103,6 +105,7 @@ class GenerationService:
             link=self.link,
             indexer=self.indexer,
             log=self.log,
+            drafts=self.drafts,
             generate=plan.generate,
             index=plan.index,
             output=Output(self.tokenizer, plan.parser, plan.stops),

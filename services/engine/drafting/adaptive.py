@@ -21,6 +21,7 @@ from services.engine.drafting.round import Fallback, Round
 from services.engine.drafting.sources import Place, RequestSources
 from services.engine.ledger import Ledger
 from shared.matching.contexts import DEPTH, ledger_query, query_bytes
+from shared.messages import Declined
 
 # Tokens by cost of the rounds so far, and a margin: a column that barely pays adds noise.
 RATE_MARGIN = 1.2
@@ -48,6 +49,7 @@ class AdaptivePolicy:
         self._tokens, self._spent = START_TOKENS, START_COST
         self._proposed_at: int | None = None  # the ledger's length at a proposal without verdict
         self._round_cost = 1.0
+        self.declined: Declined = "no_match"  # why the last round copied nothing
         self.candidate: Candidate | None = None
         self.evidence: Evidence | None = None
 
@@ -61,6 +63,9 @@ class AdaptivePolicy:
                 fallback = row.ask_neural(budget)
                 if fallback.token_ids:
                     draft = self._bridge(row, fallback, added, rate)
+        if draft is not None and draft.copied and not draft.neural:
+            assert self.candidate is not None
+            row.tally.resumes += self.candidate.place == ON_TRACK
         drafted = len(draft.token_ids) if draft else 0
         self._round_cost = self._cost.of(row.columns + drafted) / row.rows
         self._proposed_at = len(row.ledger)
@@ -101,7 +106,9 @@ class AdaptivePolicy:
             candidate = best_candidate(row.sources, query, self._track, self._broken, room)
         if candidate is None or candidate.length < self._min_match:
             self.candidate = None
+            self.declined = "no_match"
             return None, 0.0
+        self.declined = "not_worth"
         self.candidate = candidate
         self.evidence = Evidence(candidate.place, candidate.length, candidate.ties, self._recent)
         hazards = self._survival.hazards(self.evidence)

@@ -11,6 +11,7 @@ from services.engine.ledger import Ledger
 from shared.matching.contexts import DEPTH, ledger_query
 from shared.matching.handoff import LOOKAHEAD_TOKENS, hand_off
 from shared.matching.lookup import find
+from shared.messages import Declined
 
 
 class _Found(NamedTuple):
@@ -25,6 +26,7 @@ class FixedPolicy:
     def __init__(self, *, min_match: int, neural_width: int) -> None:
         self._min_match = min_match
         self._neural_width = neural_width
+        self.declined: Declined = "no_match"  # why the last round copied nothing
         self._cursor: tuple[Place, int] | None = None  # where an archive copy began, ledger length
 
     def propose(self, row: Round) -> Draft | None:
@@ -38,6 +40,7 @@ class FixedPolicy:
         """The ledger itself says what to look up next."""
 
     def _copy(self, row: Round) -> Draft | None:
+        self.declined = "no_match"
         if row.copy_room < 1:
             return None
         found = self._resumed(row) or self._found(row) or self._predicted(row)
@@ -48,6 +51,7 @@ class FixedPolicy:
         handoff = hand_off(available, row.copy_room, self._neural_width)
         row.tally.handoffs += handoff.handed_off
         if not handoff.drafts:
+            self.declined = "source_ends"
             return None
         copied: np.ndarray = at.source.continuation(at.position, available)[: handoff.drafts]
         kind = row.sources.kind_of(at)

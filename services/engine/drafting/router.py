@@ -18,24 +18,32 @@ from services.engine.drafting.evidence import Survival, learned
 from services.engine.drafting.fixed import FixedPolicy
 from services.engine.drafting.lookup_ngram import look_up
 from services.engine.drafting.neural import NeuralDrafter
+from services.engine.drafting.record import DraftRecorder
 from services.engine.drafting.round import Fallback, Round
 from services.engine.drafting.settings import DraftSettings
 from services.engine.drafting.sources import RequestSources
 from services.engine.ledger import Ledger
 from services.engine.tally import Tally
+from shared import messages
 from shared.matching.segment import SegmentIndex
-from shared.messages import IndexReady, SourceKind
+from shared.messages import IndexReady, SourceKind, Speculation
 
 # An index may overtake its request; one that never finds it is dropped when newer ones come.
 EARLY_INDEXES = 64
 # Of a large model on an accelerator; the engine measures its own.
 TYPICAL_COLUMN_COST = 0.007
+ALL_OF_IT = Speculation()
 
 
 @dataclass
 class _Row:
+    settings: DraftSettings
     sources: RequestSources
     policy: FixedPolicy | AdaptivePolicy
+    record: DraftRecorder | None
+    # where the output ended at a proposal that has no verdict yet
+    proposed_at: int | None = None
+    proposed: Draft | None = None
 
 
 class DraftRouter:
@@ -57,12 +65,25 @@ class DraftRouter:
         self._ended: deque[str] = deque(maxlen=EARLY_INDEXES)
         self._log = structlog.get_logger(service="engine")
 
-    def begin(self, request_id: str, *, expect_index: bool) -> None:
+    def begin(
+        self,
+        request_id: str,
+        *,
+        expect_index: bool,
+        wanted: Speculation = ALL_OF_IT,
+        record: bool = False,
+    ) -> None:
+        """`wanted` narrows the settings for this request; `record` keeps what each round did."""
         early = self._early.pop(request_id, ())
         if self._settings is None:
             return
-        sources = RequestSources(self._settings.boundary_ids, awaiting=expect_index)
-        self._rows[request_id] = _Row(sources, self._make_policy(self._settings))
+        settings = self._settings.narrowed(wanted)
+        self._rows[request_id] = _Row(
+            settings,
+            RequestSources(settings.boundary_ids, awaiting=expect_index),
+            self._make_policy(settings),
+            DraftRecorder() if record else None,
+        )
         for index in early:
             self.add_index(index)
 
@@ -113,7 +134,7 @@ class DraftRouter:
     def propose(self, request_id: str, ledger: Ledger, room: int, tally: Tally) -> Draft | None:
         """At most `room` >= 1 tokens behind the ledger, which holds at least one output token."""
         row = self._rows.get(request_id)
-        if row is None or self._settings is None:
+        if row is None:
             return None
         tally.index_wait_rounds += row.sources.awaiting
         row.sources.follow(ledger)
@@ -121,21 +142,38 @@ class DraftRouter:
             sources=row.sources,
             ledger=ledger,
             room=room,
-            copy_room=min(room, self._settings.width),
+            copy_room=min(room, row.settings.width),
             tally=tally,
             columns=self._pass_columns,
             rows=self._pass_rows,
-            ask_neural=self._asking(request_id, row.sources, ledger),
+            ask_neural=self._asking(request_id, row, ledger),
         )
         draft = row.policy.propose(round_)
+        row.proposed_at, row.proposed = ledger.output_len, draft
         self._pass_columns += len(draft.token_ids) if draft else 0
         return draft
 
     def observe(self, request_id: str, ledger: Ledger, draft: Draft | None, accepted: int) -> None:
         """A round has committed: `ledger` holds its tokens, the first `accepted` of `draft`."""
         row = self._rows.get(request_id)
-        if row is not None:
-            row.policy.observe(ledger, draft, accepted)
+        if row is None:
+            return
+        row.policy.observe(ledger, draft, accepted)
+        if row.record is not None and row.proposed_at is not None:
+            start, stop = row.proposed_at, ledger.output_len
+            if draft is not None:
+                row.record.add(start, stop, draft, accepted)
+            else:
+                declined = row.policy.declined if row.proposed is None else "forbidden"
+                row.record.add_plain(start, stop, declined)
+        row.proposed_at = None
+
+    def record_of(self, request_id: str) -> messages.DraftRecord | None:
+        """What each round drafted, if `begin` asked for it."""
+        row = self._rows.get(request_id)
+        if row is None or row.record is None:
+            return None
+        return messages.DraftRecord(spans=tuple(row.record.spans), dropped=row.record.dropped)
 
     def release(self, request_id: str) -> None:
         self._early.pop(request_id, None)
@@ -153,15 +191,15 @@ class DraftRouter:
         )
 
     def _asking(
-        self, request_id: str, sources: RequestSources, ledger: Ledger
+        self, request_id: str, row: _Row, ledger: Ledger
     ) -> Callable[[int], Fallback] | None:
-        settings, neural = self._settings, self._neural
-        if settings is None or (neural is None and not settings.lookup_ngram):
+        settings, neural = row.settings, self._neural
+        if not settings.neural_width or (neural is None and not settings.lookup_ngram):
             return None
 
         def ask(budget: int) -> Fallback:
             if settings.lookup_ngram:
-                ids = look_up(sources, ledger, settings.lookup_ngram, budget)
+                ids = look_up(row.sources, ledger, settings.lookup_ngram, budget)
                 if ids:
                     return Fallback("lookup", ids)
             if neural is None:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from services.gateway.acceptance import acceptance
 from services.gateway.draft_session import session_object
 from services.gateway.generation import Result
 from shared.messages import GenerationStats
@@ -9,7 +10,11 @@ from shared.messages import GenerationStats
 
 def ninfer_object(result: Result) -> dict[str, Any]:
     """The server's own facts about an answer, in every protocol's body as `ninfer`."""
-    return {"timings": timings(result.stats), **session_object(result.archive)}
+    return {
+        "timings": timings(result.stats),
+        "speculative": acceptance(result.stats.speculative),
+        **session_object(result.archive),
+    }
 
 
 def chat_usage(result: Result) -> dict[str, Any]:
