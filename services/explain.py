@@ -29,6 +29,7 @@ from services.gateway import sampling
 from services.gateway.config import GatewayConfig
 from services.gateway.conversation import Conversation
 from services.gateway.draft_records import as_json
+from services.gateway.draft_session import SessionNaming
 from services.gateway.output.choice import tool_parser_of
 from services.gateway.planner import Planner
 from services.gateway.protocols.chat import Chat
@@ -219,6 +220,7 @@ def _prompt_ids(model: Path, tokenizer: Tokenizer, request: Request, context: in
         sampling=sampling.defaults(gateway),
         default_max_tokens=gateway.default_max_tokens,
         queue_timeout_s=gateway.queue_timeout_s,
+        sessions=SessionNaming(enabled=False, native=False, tokenizer=tokenizer),
     )
     try:
         ids: np.ndarray = asyncio.run(planner.prompt_of(request, context)).ids
