@@ -203,7 +203,7 @@ async def test_a_reader_that_is_too_slow_is_cancelled(serve: Serve, config: Gate
             b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
             b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
         )
-        await served.engine.wait_for(lambda: served.engine.cancels, timeout_s=20)
+        await served.engine.wait_for(lambda: served.engine.cancels, timeout_s=50)
         writer.close()
         line = await served.wait_for_log("request_done")
     assert line["result"]["finish_reason"] == "cancelled"

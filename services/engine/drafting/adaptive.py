@@ -25,7 +25,7 @@ from shared.messages import Declined
 
 # Tokens by cost of the rounds so far, and a margin: a column that barely pays adds noise.
 RATE_MARGIN = 1.2
-RATE_DECAY = 0.97
+RATE_DECAY = 0.9
 START_TOKENS, START_COST = 6.0, 2.0
 RECENT_DECAY = 0.8
 RECENT_CAP = 16

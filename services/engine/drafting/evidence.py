@@ -22,7 +22,7 @@ RECENT = (1.0, 4.0)  # edges of the mean of accepted drafts of a round
 BUCKETS = len(PLACES) * len(LENGTHS) * len(TIES) * (len(RECENT) + 1)
 LONG_MATCH = 9  # tokens; shorter and longer matches are calibrated apart
 
-OWN_WEIGHT = 6.0  # trials that a bucket's prior is worth
+OWN_WEIGHT = 12.0  # trials that a bucket's prior is worth
 CALIBRATION_WEIGHT = 3.0  # hits that the priors' own scale is worth
 MOST_CERTAIN = 0.999
 HOPELESS = 0.02  # a depth that is reached less often is not looked behind
