@@ -5,6 +5,7 @@ import sys
 
 # name on the command line -> module in this package; each has main(argv) -> exit status
 BENCHMARKS = {
+    "archive": "archive",
     "first-light": "first_light",
     "matching": "matching",
     "model-pass": "model_pass",

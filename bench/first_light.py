@@ -22,7 +22,7 @@ WIDTHS = {"off": 0, "15": 15, "63": 63}
 PROSE = "Explain in detail how a steam engine works and why it changed the world."
 PREFILL_TURNS = 4  # prompts a repeat
 # Sampled: greedy, the demo model soon repeats itself, and copies would speed that up.
-PROSE_SAMPLING = {"temperature": 1.0, "seed": 7}
+PROSE_SAMPLING: dict[str, Any] = {"temperature": 1.0, "seed": 7}
 
 
 @dataclass(frozen=True)

@@ -41,13 +41,19 @@ class BenchServer:
             time.sleep(0.1)
         return server
 
-    def ask(self, messages: list[dict[str, Any]], **options: Any) -> tuple[str, dict[str, Any]]:
+    def ask(
+        self,
+        messages: list[dict[str, Any]],
+        *,
+        headers: dict[str, str] | None = None,
+        **options: Any,
+    ) -> tuple[str, dict[str, Any]]:
         """The answer's text and its `request_done` line."""
         body = json.dumps({"messages": messages, "temperature": 0, **options}).encode()
         request = urllib.request.Request(
             f"http://127.0.0.1:{self.port}/v1/chat/completions",
             body,
-            {"Content-Type": "application/json"},
+            {"Content-Type": "application/json", **(headers or {})},
         )
         with urllib.request.urlopen(request, timeout=REQUEST_S) as response:
             answer = json.loads(response.read())

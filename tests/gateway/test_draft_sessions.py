@@ -116,6 +116,35 @@ async def test_a_stream_has_it_in_a_comment_before_the_finish_chunk(serve: Serve
 
 
 @pytest.mark.parametrize(
+    ("path", "body", "following"),
+    [
+        ("completions", {"prompt": TEXT}, ['"finish_reason":"stop"', "[DONE]"]),
+        (
+            "messages",
+            {"messages": MESSAGES, "max_tokens": 9},
+            ["content_block_stop", "message_delta", "message_stop"],
+        ),
+        ("responses", {"input": TEXT}, ["response.completed"]),
+    ],
+)
+async def test_each_protocol_has_it_before_its_terminal_events(
+    serve: Serve, path: str, body: dict[str, Any], following: list[str]
+) -> None:
+    async with serve(answering(stats()), **ON) as served:
+        url = f"{served.url}/v1/{path}"
+        asked = {"model": "tiny", **body}
+        async with served.http.post(url, json=asked | {"stream": True}, headers=NAMED) as answer:
+            blocks = (await answer.read()).decode().removesuffix("\n\n").split("\n\n")
+        async with served.http.post(url, json=asked, headers=NAMED) as answer:
+            assert answer.headers[HEADER] == "5"
+            assert (await answer.json())["ninfer"]["draft_session"]["generation"] == 5
+    place = blocks.index(": ninfer-draft-generation: 5")
+    behind = blocks[place + 1 :]
+    assert len(behind) == len(following)
+    assert all(word in block for word, block in zip(following, behind, strict=True))
+
+
+@pytest.mark.parametrize(
     "unpublished",
     [
         stats(bound=False, published=False, generation=0, reason="busy"),
