@@ -9,19 +9,16 @@ import argparse
 import json
 import queue
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import zmq
 
 from bench.archive_conversation import Replay
+from bench.archive_process import ArchiveProcess
 from bench.server import BenchServer
 from services.archive.archive import Archive
 from services.archive.desk import Desk
@@ -29,13 +26,11 @@ from services.archive.span import ENGINE_TOKEN_BYTES, SPAN_OVERHEAD_BYTES, TOKEN
 from services.archive.store import ArchiveLimits
 from services.engine.archive_link import ArchiveLink, FromArchive, SessionReady
 from services.engine.checkpoint.fetch import default_folder
-from shared import endpoints, sockets
 from shared.messages import (
     ArchiveToEngine,
     Attach,
     Bind,
     Bound,
-    EngineToArchive,
     Publish,
     Published,
     SpanKind,
@@ -142,40 +137,6 @@ def steady_state(repeats: int) -> Iterator[Bar]:
     yield Bar("bytes_a_token", size, 24, False, held)
 
 
-class Process:
-    """The archive as a process, and the engine's end of its socket."""
-
-    def __init__(self, folder: Path, archive_mib: int, session_mib: int) -> None:
-        self.channels = endpoints.in_directory(folder)
-        argv = [sys.executable, "-m", "services.archive", f"--sockets={folder}"]
-        argv += [f"--ngram-archive-mib={archive_mib}", f"--ngram-session-mib={session_mib}"]
-        self.process = subprocess.Popen(argv, stderr=subprocess.DEVNULL)
-        self._out: Codec[EngineToArchive] = Codec(EngineToArchive)
-        self._in: Codec[ArchiveToEngine] = Codec(ArchiveToEngine)
-        self._context: Any = zmq.Context()
-
-    def connect(self) -> None:
-        endpoint = self.channels.bind
-        self._socket = sockets.connect(self._context, zmq.DEALER, endpoint, queue_early=True)
-        self.ask(Attach(engine_id="e", generation_floor=0, bindings=()))
-
-    def ask(self, message: EngineToArchive) -> ArchiveToEngine:
-        self._socket.send_multipart(self._out.encode(message))
-        if not self._socket.poll(WAIT_S * 1000):
-            raise SystemExit("the archive did not answer")
-        return self._in.decode(self._socket.recv_multipart())
-
-    def resident_bytes(self) -> int:
-        status = Path(f"/proc/{self.process.pid}/status").read_text()
-        line = next(line for line in status.splitlines() if line.startswith("VmRSS"))
-        return 1024 * int(line.split()[1])
-
-    def close(self) -> None:
-        self.process.terminate()
-        self.process.wait(20)
-        self._context.destroy(linger=0)
-
-
 def whole_session(repeats: int) -> Iterator[Bar]:
     """A million tokens, none of which the engine has: the archive's work, and until it copies."""
     rng = np.random.default_rng(2)
@@ -205,7 +166,7 @@ def whole_session(repeats: int) -> Iterator[Bar]:
 def _until_ready(message: Publish) -> float:
     answers: queue.SimpleQueue[FromArchive] = queue.SimpleQueue()
     with tempfile.TemporaryDirectory(prefix="ninfer-bench-") as name:
-        process = Process(Path(name), 256, 128)
+        process = ArchiveProcess(Path(name), 256, 128)
         link = ArchiveLink(process.channels, "e", answers.put, cache_bytes=256 * MIB)
         try:
             for number in range(1000):
@@ -230,7 +191,7 @@ def pressure(publications: int) -> Iterator[Bar]:
     """Every publication brings 2,000 new tokens; the archive is full after some hundred."""
     rng = np.random.default_rng(3)
     with tempfile.TemporaryDirectory(prefix="ninfer-bench-") as name:
-        process = Process(Path(name), 64, 16)
+        process = ArchiveProcess(Path(name), 64, 16)
         try:
             process.connect()
             start = process.resident_bytes()
