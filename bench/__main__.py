@@ -7,6 +7,7 @@ import sys
 BENCHMARKS = {
     "archive": "archive",
     "first-light": "first_light",
+    "gateway": "gateway.command",
     "matching": "matching",
     "model-pass": "model_pass",
     "replay": "replay.command",

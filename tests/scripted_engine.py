@@ -160,6 +160,15 @@ class ScriptedEngine:
     async def send(self, gateway: bytes, message: EngineToGateway) -> None:
         await self._socket.send_multipart([gateway, *self._out.encode(message)])
 
+    def prepare(self, gateway: bytes, message: EngineToGateway) -> list[Any]:
+        """The frames of a message that is sent many times with `send_now`."""
+        return [gateway, *self._out.encode(message)]
+
+    def send_now(self, frames: list[Any]) -> None:
+        """Without waiting, for thousands of messages a second."""
+        socket: zmq.Socket[bytes] = zmq.Socket.shadow(self._socket.underlying)
+        socket.send_multipart(frames, zmq.NOBLOCK)
+
     async def send_to_all(self, message: EngineToGateway) -> None:
         for gateway in self._gateways:
             await self.send(gateway, message)

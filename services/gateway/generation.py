@@ -11,7 +11,7 @@ from services.gateway.draft_records import DraftRecords
 from services.gateway.draft_session import NamedSession
 from services.gateway.engine_link import EngineLink, Reply
 from services.gateway.indexer_link import IndexerLink
-from services.gateway.output.events import Event
+from services.gateway.output.events import Event, merged
 from services.gateway.output.output import Output
 from services.gateway.output.token_logprobs import LogprobCollector
 from services.gateway.request_log import RequestLog, describe_error
@@ -29,6 +29,8 @@ from shared.messages import (
 )
 
 CANCEL_WAIT_S = 5.0  # for the terminal message of a cancelled request, which only the log wants
+
+ROUNDS_A_WRITE = 16  # at most, so that one stream that lags cannot hold up the others
 
 EndReason = Literal["stop", "stop_string", "tool_calls", "length", "context"]
 
@@ -64,6 +66,7 @@ class Generation:
     _prepared_s: float = 0.0
     _first_text_s: float | None = None
     _queue: "asyncio.Queue[Reply]" = field(init=False)
+    _kept: Reply | None = None  # taken from the queue, for the next turn
     _logprobs: LogprobCollector | None = field(init=False, default=None)
 
     def start(self) -> None:
@@ -105,10 +108,20 @@ class Generation:
         try:
             async with asyncio.timeout(within_s):
                 while not events and not self.ended:
-                    events = self._take(await self._queue.get())
+                    events = self._take(await self._receive())
         except TimeoutError:
             return None
-        return events
+        # More tokens that are here already go out in the same write: under load the writes get
+        # fewer, not later. Only tokens, since an end or a failure comes behind what was written.
+        for _ in range(ROUNDS_A_WRITE):
+            if self.ended or self._queue.empty():
+                break
+            reply = self._queue.get_nowait()
+            if not isinstance(reply, OutputTokens):
+                self._kept = reply
+                break
+            events += self._take_tokens(reply)
+        return merged(events)
 
     @property
     def result(self) -> Result:
@@ -123,6 +136,10 @@ class Generation:
             archive=self.session.stats(self.finished),
         )
 
+    async def _receive(self) -> Reply:
+        reply, self._kept = self._kept, None
+        return await self._queue.get() if reply is None else reply
+
     async def abandon(self) -> None:
         """The client is gone: cancels, and logs what was done. Nothing to do after an end."""
         if self.ended:
@@ -130,7 +147,7 @@ class Generation:
         self.link.send_if_there(Cancel(request_id=self.generate.request_id))
         try:
             async with asyncio.timeout(CANCEL_WAIT_S):
-                while not isinstance(reply := await self._queue.get(), Finished):
+                while not isinstance(reply := await self._receive(), Finished):
                     if isinstance(reply, Failed | EngineDead):
                         raise EngineDead("no terminal message for a cancelled request")
         except (TimeoutError, EngineDead):

@@ -16,13 +16,12 @@ async def test_events_come_in_the_order_that_clients_expect(
     async with serve(say(pieces)) as served:
         *chunks, usage, done = await served.events(stream_options={"include_usage": True})
     choices = [chunk["choices"][0] for chunk in chunks]
-    assert [choice["delta"] for choice in choices] == [
-        {"role": "assistant", "content": ""},
-        {"content": "Hel"},
-        {"content": "lo"},
-        {},
-    ]
-    assert [choice["finish_reason"] for choice in choices] == [None, None, None, "stop"]
+    assert choices[0]["delta"] == {"role": "assistant", "content": ""}
+    assert choices[-1]["delta"] == {}
+    # rounds that come together leave together, so there are one or two pieces
+    assert "".join(choice["delta"]["content"] for choice in choices[1:-1]) == "Hello"
+    assert {choice["finish_reason"] for choice in choices[:-1]} == {None}
+    assert choices[-1]["finish_reason"] == "stop"
     assert usage["choices"] == []
     assert usage["usage"]["completion_tokens"] == 6  # the end token counts
     assert done == "[DONE]"
