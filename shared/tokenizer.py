@@ -1,6 +1,7 @@
 """A model folder's tokenizer, and text out of a stream of tokens."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -172,6 +173,19 @@ class Detokenizer:
         if len(self._ids) - self._shown > MOST_HELD:
             return self._give_up()
         return ""
+
+    def push_all(self, token_ids: Sequence[int]) -> str:
+        """As `push` for each, in one decoding where no character is cut at the end."""
+        spoken = [i for i in token_ids if not self._tokenizer.is_silent(i)]
+        if not spoken:
+            return ""
+        held = len(self._ids)
+        self._ids += spoken
+        text = self._pending(len(self._ids))
+        if text and not text.endswith(REPLACEMENT):
+            return self._advance(len(self._ids), text)
+        del self._ids[held:]
+        return "".join(map(self.push, spoken))
 
     def finish(self) -> str:
         """What is still held back, with U+FFFD for a character that never became whole."""

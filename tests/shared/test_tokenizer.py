@@ -1,8 +1,11 @@
 import json
 import random
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from shared.errors import CheckpointError
 from shared.tokenizer import Detokenizer, Tokenizer
@@ -95,3 +98,20 @@ def test_special_and_unknown_ids_have_no_text(tokenizer: Tokenizer) -> None:
     detokenizer = Detokenizer(tokenizer)
     assert [detokenizer.push(i) for i in (2, 300, 1)] == ["", "", ""]
     assert detokenizer.finish() == ""
+
+
+@given(data=st.data())
+@settings(
+    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_tokens_together_give_the_text_of_tokens_one_by_one(
+    tokenizer: Tokenizer, data: st.DataObject
+) -> None:
+    texts = st.sampled_from(TEXTS).map(lambda text: tokenizer.encode_text(text).tolist())
+    ids = data.draw(st.lists(st.integers(0, 319), max_size=40) | texts)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(ids)), max_size=6)))
+    single, together = Detokenizer(tokenizer), Detokenizer(tokenizer)
+    one_by_one = [single.push(token) for token in ids]
+    rounds = [together.push_all(ids[a:b]) for a, b in pairwise([0, *cuts, len(ids)])]
+    assert "".join(one_by_one) == "".join(rounds)
+    assert single.finish() == together.finish()

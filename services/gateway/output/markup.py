@@ -33,6 +33,10 @@ class MarkupParser:
     def is_reasoning(self) -> bool:
         return self._thinking
 
+    @property
+    def is_settled(self) -> bool:
+        return self._begun and not self._thinking
+
     def feed(self, text: str) -> list[Event]:
         return self._read(text, final=False)
 

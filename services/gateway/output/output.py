@@ -1,6 +1,6 @@
 """One output from tokens to events, up to a stop string."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Protocol
 
 from services.gateway.output.events import CallEnd, CallStart, Content, Event, merged
@@ -16,6 +16,11 @@ class OutputParser(Protocol):
         """What comes next is thinking, as far as is known."""
         ...
 
+    @property
+    def is_settled(self) -> bool:
+        """No thinking can come any more."""
+        ...
+
     def feed(self, text: str) -> list[Event]: ...
 
     def finish(self) -> list[Event]:
@@ -27,6 +32,7 @@ class PlainParser:
     """All text is content: of models and requests without thinking and without tools."""
 
     is_reasoning = False
+    is_settled = True
 
     def feed(self, text: str) -> list[Event]:
         return [Content(text)] if text else []
@@ -43,14 +49,23 @@ class Output:
         self._detokenizer = Detokenizer(tokenizer)
         self._parser = parser
         self._stops = StopStrings(stops)
+        self._has_stops = bool(stops)
         self.tokens = 0  # how many count, up to the one that completed a stop string
         self.reasoning_tokens = 0
         self.calls = 0
         self.has_cut_call = False
         self.stop: str | None = None  # the stop string that ended it
 
-    def push(self, token_ids: Iterable[int]) -> list[Event]:
+    def push(self, token_ids: Sequence[int]) -> list[Event]:
         """What is now certain. After a stop string nothing more comes."""
+        if self._has_stops or not self._parser.is_settled:
+            return self._push_singly(token_ids)
+        self.tokens += len(token_ids)
+        text = self._detokenizer.push_all(token_ids)
+        return merged(self._filter(self._parser.feed(text))) if text else []
+
+    def _push_singly(self, token_ids: Sequence[int]) -> list[Event]:
+        """Where it counts which token ended the text or the thinking."""
         events: list[Event] = []
         for token_id in token_ids:
             if self.stop is not None:
