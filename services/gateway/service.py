@@ -77,7 +77,8 @@ class GenerationService:
             raw = await self.bodies.read(http)
             engine = self.admission.enter()
             entered = True
-            request = protocol.parse(raw)
+            # schemas become grammars there, which may take a while
+            request = await asyncio.to_thread(protocol.parse, raw)
             described |= request.described
             plan = await self.planner.plan(request, http[REQUEST_ID], http.headers, engine)
             described |= plan.described

@@ -73,7 +73,8 @@ class Tokens:
 
     async def count(self, http: web.Request, protocol: ProtocolHandler) -> dict[str, Any]:
         """The prompt of a request of this protocol, counted with tools and template."""
-        request = protocol.parse(await self._service.bodies.read(http))
+        raw = await self._service.bodies.read(http)
+        request = await asyncio.to_thread(protocol.parse, raw)
         self._service.planner.check_model(request)
         prompt = await self._service.planner.prompt_of(request, NO_LIMIT)
         return {"input_tokens": len(prompt.ids)}

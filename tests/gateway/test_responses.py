@@ -316,7 +316,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"background": True}, "background"),
     ({"conversation": "c"}, "conversation"),
     ({"truncation": "auto"}, "truncation"),
-    ({"text": {"format": {"type": "json_schema"}}}, "text.format"),
+    ({"text": {"format": {"type": "json_schema"}}}, "text.format.schema"),
     ({"tool_choice": "required"}, "tool_choice"),
     ({"tools": [{"type": "function"}]}, "tools[0].name"),
     ({"max_output_tokens": 0}, "max_output_tokens"),
@@ -334,6 +334,21 @@ async def test_a_bad_field_is_refused_by_name(
         assert not served.engine.generates
     assert status == (404 if param == "model" else 400)
     assert body["error"]["param"] == param
+
+
+async def test_a_format_becomes_the_engines_grammar(serve: Serve) -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
+    form = {"type": "json_schema", "name": "n", "schema": schema}
+    async with serve(say([]), indexer=False) as served:
+        await post(served, text={"format": form})
+        await post(served, text={"format": {"type": "text"}})
+        url = f"{served.url}/v1/messages"
+        asked = {"messages": [{"role": "user", "content": "x"}], "output_config": {"format": form}}
+        async with served.http.post(url, json=asked) as answer:
+            assert answer.status == 200
+    first, second, third = (generate.grammar for generate in served.engine.generates)
+    assert first == third is not None
+    assert second is None
 
 
 async def test_compacting_is_refused_and_tokens_are_counted(serve: Serve) -> None:

@@ -15,6 +15,7 @@ from services.gateway.protocols.decoding import (
     TopP,
 )
 from services.gateway.protocols.ninfer_options import NinferOptions
+from services.gateway.protocols.responses_body import Format
 
 
 class Source(msgspec.Struct):
@@ -56,7 +57,7 @@ class Thinking(msgspec.Struct):
 
 
 class OutputConfig(msgspec.Struct):
-    format: Any = None
+    format: Format | None = None
 
 
 class MessagesBody(msgspec.Struct):
@@ -77,7 +78,7 @@ class MessagesBody(msgspec.Struct):
     tool_choice: ToolChoice | None = None
     thinking: Thinking | None = None
     output_config: OutputConfig | None = None
-    output_format: Any = None
+    output_format: Format | None = None  # the older name
     mcp_servers: list[Any] | None = None
     metadata: Any = None
     ninfer: NinferOptions | None = None

@@ -1,5 +1,6 @@
 """What a Messages body means, and what of it this server cannot do."""
 
+from dataclasses import replace
 from typing import Any
 
 from services.gateway.conversation import Call, Conversation, Turn
@@ -19,6 +20,7 @@ from services.gateway.protocols.messages_body import (
     Source,
 )
 from services.gateway.protocols.ninfer_options import wishes_of
+from services.gateway.protocols.structured import grammar_of_format
 from services.gateway.rendering import reminder
 from services.gateway.request import Request
 from shared.errors import BadParameter
@@ -54,7 +56,7 @@ def parse(raw: bytes) -> Request:
         sampling=given(body, SAMPLING),
         seed=body.seed,
         stops=check_stops(tuple(body.stop_sequences or ()), "stop_sequences"),
-        wishes=wishes_of(body.ninfer, thinking_budget=budget),
+        wishes=replace(wishes_of(body.ninfer, thinking_budget=budget), grammar=_grammar_of(body)),
         template_options={"enable_thinking": thinks},
         metadata=body.metadata,
     )
@@ -63,10 +65,6 @@ def parse(raw: bytes) -> Request:
 def _refuse_unbuilt(body: MessagesBody) -> None:
     """Refuses what would otherwise be silently lost. Raises BadParameter."""
     lost = ["mcp_servers"] if body.mcp_servers else []
-    if body.output_config is not None and body.output_config.format:
-        lost.append("output_config.format")
-    if body.output_format:
-        lost.append("output_format")
     refuse(lost)
     if body.tool_choice is not None and body.tool_choice.type not in ("auto", "none"):
         raise BadParameter("tool_choice.type may be auto or none", param="tool_choice.type")
@@ -74,6 +72,13 @@ def _refuse_unbuilt(body: MessagesBody) -> None:
         raise BadParameter(
             "thinking.type may be enabled, adaptive or disabled", param="thinking.type"
         )
+
+
+def _grammar_of(body: MessagesBody) -> str | None:
+    """Raises BadParameter."""
+    if body.output_config is not None and body.output_config.format is not None:
+        return grammar_of_format(body.output_config.format, "output_config.format")
+    return grammar_of_format(body.output_format, "output_format")
 
 
 def _system_of(body: MessagesBody) -> str:

@@ -20,6 +20,7 @@ from services.gateway.protocols.ninfer_options import NinferOptions
 
 class Format(msgspec.Struct):
     type: str
+    schema_: Any = msgspec.field(default=None, name="schema")
 
 
 class Text(msgspec.Struct):

@@ -1,6 +1,7 @@
 """What a Responses body means, and what of it this server cannot do."""
 
 import secrets
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -12,6 +13,7 @@ from services.gateway.protocols.responses_body import ResponsesBody
 from services.gateway.protocols.responses_items import Turns
 from services.gateway.protocols.responses_store import ResponseStore
 from services.gateway.protocols.responses_tools import ToolSet
+from services.gateway.protocols.structured import grammar_of_format
 from services.gateway.request import Request
 from shared.errors import BadParameter
 
@@ -60,7 +62,10 @@ def parse(raw: bytes, store: ResponseStore) -> Request:
         max_tokens=body.max_output_tokens,
         sampling=given(body, SAMPLING),
         seed=body.seed,
-        wishes=wishes_of(body.ninfer),
+        wishes=replace(
+            wishes_of(body.ninfer),
+            grammar=grammar_of_format(body.text.format if body.text else None, "text.format"),
+        ),
         template_options=_template_options(body),
         client_metadata=body.client_metadata,
         metadata=body.metadata,
@@ -111,8 +116,6 @@ def _refuse_unbuilt(body: ResponsesBody, store: ResponseStore) -> None:
     lost = [n for n in ("background", "conversation", "prompt", "top_logprobs") if getattr(body, n)]
     if body.truncation not in (None, "disabled"):
         lost.append("truncation")
-    if body.text is not None and body.text.format is not None and body.text.format.type != "text":
-        lost.append("text.format")
     refuse(lost)
     if body.store and not store.is_on:
         raise BadParameter("this server stores no responses", param="store")

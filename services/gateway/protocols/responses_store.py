@@ -1,5 +1,6 @@
 """Responses that clients may come back to: in memory, bounded, the oldest go first."""
 
+import threading
 from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +28,7 @@ class ResponseStore:
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._bytes = 0
+        self._lock = threading.Lock()  # bodies are parsed in threads
         self._stored: OrderedDict[str, tuple[StoredResponse, int]] = OrderedDict()
 
     def __len__(self) -> int:
@@ -42,21 +44,24 @@ class ResponseStore:
         )
         if size > self._max_bytes:
             return
-        self._stored[stored.response["id"]] = (stored, size)
-        self._bytes += size
-        while self._bytes > self._max_bytes or len(self._stored) > MOST_RESPONSES:
-            _, (_, freed) = self._stored.popitem(last=False)
-            self._bytes -= freed
+        with self._lock:
+            self._stored[stored.response["id"]] = (stored, size)
+            self._bytes += size
+            while self._bytes > self._max_bytes or len(self._stored) > MOST_RESPONSES:
+                _, (_, freed) = self._stored.popitem(last=False)
+                self._bytes -= freed
 
     def get(self, response_id: str) -> StoredResponse | None:
-        found = self._stored.get(response_id)
-        if found is None:
-            return None
-        self._stored.move_to_end(response_id)
-        return found[0]
+        with self._lock:
+            found = self._stored.get(response_id)
+            if found is None:
+                return None
+            self._stored.move_to_end(response_id)
+            return found[0]
 
     def delete(self, response_id: str) -> bool:
-        found = self._stored.pop(response_id, None)
-        if found is not None:
-            self._bytes -= found[1]
-        return found is not None
+        with self._lock:
+            found = self._stored.pop(response_id, None)
+            if found is not None:
+                self._bytes -= found[1]
+            return found is not None

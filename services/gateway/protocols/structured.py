@@ -2,6 +2,7 @@
 
 from services.gateway import grammars
 from services.gateway.protocols.chat_body import ChatBody, ResponseFormat, StructuredOutputs
+from services.gateway.protocols.responses_body import Format
 from shared.errors import BadParameter
 
 
@@ -41,6 +42,19 @@ def _of_format(wanted: ResponseFormat | None) -> str | None:
     if wanted.json_schema is None:
         raise BadParameter(f"{param} is missing", param=param)
     return grammars.json_schema(wanted.json_schema.schema_, param)
+
+
+def grammar_of_format(wanted: Format | None, where: str) -> str | None:
+    """The format of Responses and Messages, which hold the schema itself. Raises BadParameter."""
+    if wanted is None or wanted.type == "text":
+        return None
+    if wanted.type == "json_object":
+        return grammars.json_object()
+    if wanted.type != "json_schema":
+        raise BadParameter(
+            f"{where}.type must be text, json_object or json_schema", param=f"{where}.type"
+        )
+    return grammars.json_schema(wanted.schema_, f"{where}.schema")
 
 
 def _of_structured(wanted: StructuredOutputs | None, prefix: str) -> dict[str, str]:
