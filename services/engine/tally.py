@@ -82,7 +82,7 @@ class Tally:
         copies = SourceTally.total(
             source for kind, source in self.sources.items() if kind not in NOT_COPIES
         )
-        copying = limits.ngram_draft_tokens > 0
+        copying = limits.ngram_draft_tokens > 0 or limits.lookup_ngram > 0
         return SpeculativeStats(
             backend=limits.spec if limits.spec != "off" else "ngram" if copying else "off",
             draft_window=self.draft_window,

@@ -65,7 +65,7 @@ class Planner:
             tool_texts=tool_texts,
             predicted=request.predicted,
         )
-        copies = engine.limits.ngram_draft_tokens > 0
+        copies = engine.limits.ngram_draft_tokens > 0 or engine.limits.lookup_ngram > 0
         plan = Plan(
             generate=Generate(
                 request_id=request_id,

@@ -10,7 +10,7 @@ import numpy as np
 
 from services.indexer.tool_spans import tool_spans
 from shared.matching.contexts import BOUNDARY
-from shared.matching.derived import derived_sources, file_texts
+from shared.matching.derived import changed_texts, file_texts
 from shared.matching.segment import SegmentIndex
 from shared.matching.views import json_view, patch_views
 from shared.messages import BuildIndex, IndexedSource, IndexReady, SourceKind, SourceSpan
@@ -37,8 +37,8 @@ class Builder:
         Ends once `cancelled` is set, which is looked at between texts.
         """
         started_s = time.perf_counter()
-        listings = chain.from_iterable(map(derived_sources, message.tool_texts))
-        derived = _joined(self._encoded(listings, self._max_context, cancelled))
+        changed = chain.from_iterable(map(changed_texts, message.tool_texts))
+        derived = _joined(self._encoded(changed, self._max_context, cancelled))
         sources = self._own(message, derived, cancelled)
         if message.predicted and not cancelled.is_set():
             predicted = self._tokenizer.encode_text(message.predicted)[: self._max_context]

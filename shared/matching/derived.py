@@ -21,6 +21,15 @@ def derived_sources(tool_text: str) -> Iterator[str]:
         yield from _listings(text)
 
 
+def changed_texts(tool_text: str) -> Iterator[str]:
+    """What one tool result shows of files in another spelling than its own: its listings without
+    their numbers, and what a JSON-wrapped result holds, unescaped."""
+    for text in _payloads(tool_text):
+        listings = list(_listings(text))
+        if listings or text is not tool_text:
+            yield from listings or (text,)
+
+
 def file_texts(tool_text: str) -> Iterator[str]:
     """What one tool result shows of files: of each part its listings, else all of its text."""
     for text in _payloads(tool_text):

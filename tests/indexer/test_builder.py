@@ -1,3 +1,4 @@
+import json
 import threading
 
 import numpy as np
@@ -170,3 +171,12 @@ def test_the_same_tool_result_twice_is_found_in_both_places() -> None:
     prompt = int32(*map(ord, f"{tool}, and {tool}"))
     spans = built(request(prompt, tool, tool)).sources[0].spans
     assert [(s.start, s.stop) for s in spans] == [(0, 25), (31, 56)]
+
+
+def test_a_json_wrapped_result_without_numbers_is_unescaped() -> None:
+    wrapped = json.dumps({"output": 'x = "1"\ny = 2\n', "metadata": {"exit_code": 0}})
+    assert text_of(indexes(built(request(int32(1, 2), wrapped)))["derived"]) == 'x = "1"\ny = 2\n'
+
+
+def test_a_plain_result_is_derived_from_nothing() -> None:
+    assert "derived" not in indexes(built(request(int32(1, 2), "x = 1\ny = 2\n")))
