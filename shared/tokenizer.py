@@ -15,6 +15,8 @@ REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 # are garbage, whose replacement characters need not be held back.
 MOST_HELD = 8
 LONGEST_TAIL = 4
+# Some tokenizers call these special, although an output's reader needs them.
+MARKUP = ("<think>", "</think>", "<tool_call>", "</tool_call>")
 
 
 def _byte_level_alphabet() -> dict[str, int]:
@@ -41,6 +43,8 @@ class Tokenizer:
         added = parsing.get_added_tokens_decoder()
         self.special_ids = frozenset(i for i, token in added.items() if token.special)
         self.special_texts = tuple(t.content for t in added.values() if t.special)
+        markup = {parsing.token_to_id(text) for text in MARKUP}
+        self._silent_ids = self.special_ids - markup
         self.stop_ids = stop_ids
         opening, closing = (parsing.token_to_id(text) for text in ("<think>", "</think>"))
         # the tokens that open and close reasoning, if the model has them
@@ -79,8 +83,8 @@ class Tokenizer:
         return found
 
     def is_silent(self, token_id: int) -> bool:
-        """Special, or one of the ids that models have beyond their tokenizer's: no text."""
-        return token_id in self.special_ids or self._parsing.id_to_token(token_id) is None
+        """No text: special and no markup, or an id beyond the tokenizer's own."""
+        return token_id in self._silent_ids or self._parsing.id_to_token(token_id) is None
 
     def token_bytes(self, token_id: int) -> bytes:
         """The UTF-8 bytes that this token stands for; a part of a character has no text alone."""
@@ -98,8 +102,9 @@ class Tokenizer:
         return text
 
     def decode(self, ids: "np.ndarray | list[int]") -> str:
-        """Text without the special tokens."""
-        text: str = self._parsing.decode([int(i) for i in ids], skip_special_tokens=True)
+        """Text without the special tokens, but with markup that means something in an output."""
+        spoken = [int(i) for i in ids if int(i) not in self._silent_ids]
+        text: str = self._parsing.decode(spoken, skip_special_tokens=False)
         return text
 
 

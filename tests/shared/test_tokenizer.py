@@ -4,6 +4,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+import tokenizers
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -115,3 +116,18 @@ def test_tokens_together_give_the_text_of_tokens_one_by_one(
     rounds = [together.push_all(ids[a:b]) for a, b in pairwise([0, *cuts, len(ids)])]
     assert "".join(one_by_one) == "".join(rounds)
     assert single.finish() == together.finish()
+
+
+def test_markup_that_is_a_special_token_is_text_in_an_output(
+    tiny_model: Path, tmp_path: Path
+) -> None:
+    made = tokenizers.Tokenizer.from_file(str(tiny_model / "tokenizer.json"))
+    made.add_special_tokens(["<tool_call>", "</tool_call>", "<|other|>"])
+    made.save(str(tmp_path / "tokenizer.json"))
+    tokenizer = Tokenizer.load(tmp_path)
+    ids = tokenizer.encode_prompt("a<tool_call>b<|other|></tool_call>").tolist()
+    assert len(ids) == 5
+    detokenizer = Detokenizer(tokenizer)
+    assert "".join(map(detokenizer.push, ids)) == "a<tool_call>b</tool_call>"
+    # and in what a client says it is still no token
+    assert not tokenizer.special_ids & set(tokenizer.encode_text("<tool_call>").tolist())
