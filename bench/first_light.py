@@ -62,7 +62,6 @@ def measure(servers: dict[str, BenchServer], *, repeats: int, quick: bool) -> li
     source = f"{INVENTORY}\n\n{CONFIG}"
     copy = file_copy(source)
     prose = [{"role": "user", "content": PROSE}]
-    prefill = [{"role": "user", "content": long_prompt()}]
     runs: dict[str, dict[str, list[dict[str, Any]]]] = {
         name: {"copy": [], "prose": [], "prefill": []} for name in servers
     }
@@ -78,6 +77,9 @@ def measure(servers: dict[str, BenchServer], *, repeats: int, quick: bool) -> li
         # prompts differ by some per cent from one time to the next, so they are asked more often
         for turn in range(1 if quick else PREFILL_TURNS):
             pair = ("off", "15") if turn % 2 else ("15", "off")
+            # a new beginning each time: what a server has computed before, it would not again
+            unseen = long_prompt(PREFILL_TURNS * repeat + turn)
+            prefill = [{"role": "user", "content": unseen}]
             for name in pair:
                 runs[name]["prefill"].append(servers[name].ask(prefill, max_tokens=1)[1])
     condition = f"{output} output tokens, {repeats} repeats, bf16, one request"
@@ -125,9 +127,9 @@ def file_copy(source: str) -> list[dict[str, str]]:
     ]
 
 
-def long_prompt() -> str:
-    """About 4,000 tokens that differ from line to line."""
-    return "\n".join(
+def long_prompt(which: int) -> str:
+    """About 4,000 tokens that differ from line to line; no two prompts begin alike."""
+    return f"List {which}.\n" + "\n".join(
         f"Entry {n}: the value of item {n * 37 % 1009} is {n * n}." for n in range(170)
     )
 

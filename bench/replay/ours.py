@@ -41,12 +41,13 @@ class SourceBuilder:
         return self._built[1]
 
     def beside_prompt(self, task: Task) -> list[np.ndarray]:
-        return [
-            source.tokens
-            for part in self.build(task)
-            for source in part.sources
-            if source.kind != "prompt"
-        ]
+        """What was derived from the prompt stands behind it in the same source."""
+        found = []
+        for source in (source for part in self.build(task) for source in part.sources):
+            if source.kind != "prompt":
+                found.append(source.tokens)
+            found += [source.tokens[s.start : s.stop] for s in source.spans if s.kind == "derived"]
+        return found
 
 
 class NinferDrafter:

@@ -24,7 +24,7 @@ from shared.matching.contexts import DEPTH, ledger_query, query_bytes
 from shared.messages import Declined
 
 # Tokens by cost of the rounds so far, and a margin: a column that barely pays adds noise.
-RATE_MARGIN = 1.2
+RATE_MARGIN = 1.1
 RATE_DECAY = 0.9
 START_TOKENS, START_COST = 6.0, 2.0
 RECENT_DECAY = 0.8

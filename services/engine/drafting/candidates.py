@@ -50,12 +50,11 @@ def best_candidate(
     near = None
     if broken is not None and most < CERTAIN_MATCH:
         near = _near(query, broken)
-        if near is not None and near[1] >= most - 1:
+        if near is not None and near[1] == most:
             at, length = near
             room = at.source.available(at.position, limit, matched=length)
             if room:
-                ties = _ties(found, at) if length == most else UNIQUE
-                return Candidate(at, length, NEAR, ties, room)
+                return Candidate(at, length, NEAR, _ties(found, at), room)
     if most >= CERTAIN_MATCH:
         at, room = _roomiest(found, limit)
     else:

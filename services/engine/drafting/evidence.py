@@ -5,6 +5,7 @@ Candidates fall into buckets; each bucket has a survival curve, learned offline 
 """
 
 import json
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -17,6 +18,7 @@ DEPTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 63)
 STRETCHES = tuple(b - a for a, b in zip((0, *DEPTHS), DEPTHS, strict=False))
 PLACES = ("on track", "near", "elsewhere")
 LENGTHS = (1, 2, 3, 4, 6, 9, 16, 64)  # lower edges, in tokens
+LENGTH_OF = [max(0, bisect_right(LENGTHS, length) - 1) for length in range(LENGTHS[-1] + 1)]
 TIES = ("unique", "agreeing", "split")
 RECENT = (1.0, 4.0)  # edges of the mean of accepted drafts of a round
 BUCKETS = len(PLACES) * len(LENGTHS) * len(TIES) * (len(RECENT) + 1)
@@ -36,9 +38,7 @@ class Evidence(NamedTuple):
 
     @property
     def bucket(self) -> int:
-        length = 0
-        while length + 1 < len(LENGTHS) and self.length >= LENGTHS[length + 1]:
-            length += 1
+        length = LENGTH_OF[self.length]
         recent = (self.recent >= RECENT[0]) + (self.recent > RECENT[1])
         by_place = self.place * len(LENGTHS) + length
         return (by_place * len(TIES) + self.ties) * (len(RECENT) + 1) + recent
