@@ -6,6 +6,7 @@ import sys
 # name on the command line -> module in this package; each has main(argv) -> exit status
 BENCHMARKS = {
     "archive": "archive",
+    "engine": "engine",
     "first-light": "first_light",
     "gateway": "gateway.command",
     "matching": "matching",

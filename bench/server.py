@@ -60,6 +60,21 @@ class BenchServer:
         text: str = answer["choices"][0]["message"]["content"]
         return text, self._line(answer["id"])
 
+    def stream(self, messages: list[dict[str, Any]], **options: Any) -> list[float]:
+        """When each piece of text arrived, in monotonic seconds."""
+        body = json.dumps({"messages": messages, "stream": True, **options}).encode()
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{self.port}/v1/chat/completions",
+            body,
+            {"Content-Type": "application/json"},
+        )
+        times = []
+        with urllib.request.urlopen(request, timeout=REQUEST_S) as response:
+            for line in response:
+                if line.startswith(b"data: {") and b'"delta":{"content":"' in line:
+                    times.append(time.monotonic())
+        return times
+
     def stop(self) -> None:
         self.process.terminate()
         self.process.wait(30)
