@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import numpy as np
 import zmq
 import zmq.asyncio
@@ -51,6 +52,7 @@ class Turn:
     sources: tuple[SourceStats, ...] = ()
     drafts: DraftRecord | None = None
     archive: ArchiveStats | None = None
+    cached_tokens: int = 1
     sent: int = 0
     ended: bool = False
 
@@ -66,7 +68,11 @@ class Turn:
 
     async def finish(self, reason: FinishReason = "stop") -> None:
         self.ended = True
-        stats = make_stats(len(self.generate.prompt_ids), self.sent, self.sources)
+        stats = msgspec.structs.replace(
+            make_stats(len(self.generate.prompt_ids), self.sent, self.sources),
+            computed_prefill_tokens=len(self.generate.prompt_ids) - self.cached_tokens,
+            cached_tokens=self.cached_tokens,
+        )
         message = Finished(
             request_id=self.generate.request_id,
             reason=reason,
@@ -168,6 +174,11 @@ class ScriptedEngine:
         """Without waiting, for thousands of messages a second."""
         socket: zmq.Socket[bytes] = zmq.Socket.shadow(self._socket.underlying)
         socket.send_multipart(frames, zmq.NOBLOCK)
+
+    async def change_context(self, tokens: int) -> None:
+        """What fits from now on, announced as at a start."""
+        self.max_context = tokens
+        await self.send_to_all(self._ready())
 
     async def send_to_all(self, message: EngineToGateway) -> None:
         for gateway in self._gateways:
