@@ -8,10 +8,7 @@ import asyncio
 import json
 import sys
 import threading
-import urllib.error
-import urllib.request
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +16,14 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from services.engine.config import DEFAULT_MIN_MATCH, MAX_NGRAM_DRAFT_TOKENS
+from services.engine.config import MAX_NGRAM_DRAFT_TOKENS
 from services.engine.drafting.cost import RoundCost
 from services.engine.drafting.router import DraftRouter
 from services.engine.drafting.settings import DraftSettings
 from services.engine.ledger import Ledger
 from services.engine.tally import Tally
+from services.explain_config import ExplainConfig, drafting, resolve
+from services.explain_server import fetch
 from services.gateway import sampling
 from services.gateway.config import GatewayConfig
 from services.gateway.conversation import Conversation
@@ -44,11 +43,9 @@ from services.indexer.config import IndexerConfig, resolve_context
 from shared import lifecycle, options
 from shared.errors import ConfigError, NinferError
 from shared.messages import BuildIndex, DraftRecord, IndexReady
-from shared.options import option
 from shared.template import ChatTemplate
 from shared.tokenizer import Tokenizer
 
-FETCH_S = 10.0
 SHOWN_CHARACTERS = 44
 REQUEST = "explained"
 WHY = {
@@ -59,29 +56,11 @@ WHY = {
 }
 
 
-@dataclass(frozen=True)
-class ExplainConfig:
-    model: Path | None = option(
-        None, "folder of the checkpoint; its tokenizer and template are read"
-    )
-    body: Path | None = option(None, "the request's JSON body; - reads standard input")
-    output: Path | None = option(None, "a file with the answer's text")
-    protocol: str = option(
-        "chat", "what the body is", choices=("chat", "responses", "messages", "completions")
-    )
-    url: str = option("http://127.0.0.1:8080/v1", "a running server, for --request")
-    api_key: str | None = option(None, "that server's key")
-    request: str | None = option(None, "id of a request that ended there, as log and reply name it")
-    ngram_draft_tokens: int = option(15, "widest copy, 1..63 tokens")
-    ngram_policy: str = option("adaptive", "how copies are chosen", choices=("fixed", "adaptive"))
-    ngram_min_match: int | None = option(None, "shortest match, as ninfer-serve takes it")
-    column_cost: float = option(0.007, "what a column costs, in passes of one column (adaptive)")
-    json: bool = option(False, "print the record as JSON")
-
-
 def explain(argv: Sequence[str]) -> None:
-    config = options.parse(
-        ExplainConfig, argv, prog="ninfer-explain", about=(__doc__ or "").split("\n", 1)[0]
+    config = resolve(
+        options.parse(
+            ExplainConfig, argv, prog="ninfer-explain", about=(__doc__ or "").split("\n", 1)[0]
+        )
     )
     if config.request is not None:
         record = fetch(config.url, config.request, config.api_key)
@@ -92,34 +71,24 @@ def explain(argv: Sequence[str]) -> None:
         sys.stdout.write(json.dumps(record) + "\n")
     else:
         show(record["drafts"], texts)
-
-
-def fetch(url: str, request_id: str, api_key: str | None) -> dict[str, Any]:
-    """A running server's record. Raises ConfigError: it cannot be had."""
-    asked = urllib.request.Request(f"{url.rstrip('/')}/ninfer/requests/{request_id}")
-    if api_key:
-        asked.add_header("Authorization", f"Bearer {api_key}")
-    try:
-        with urllib.request.urlopen(asked, timeout=FETCH_S) as reply:
-            record: dict[str, Any] = json.load(reply)
-    except urllib.error.HTTPError as exc:
-        raise ConfigError(f"{url} answered {exc.code}: {exc.read(2000).decode()}") from exc
-    except (OSError, ValueError) as exc:
-        raise ConfigError(f"no record from {url}: {exc}") from exc
-    return record
+        if (cost := record.get("column_cost")) is not None:
+            Console().print(
+                f"replayed with a column cost of {cost:g} (--column-cost); "
+                "a server measures its own and may have drafted differently"
+            )
 
 
 def replay(config: ExplainConfig) -> tuple[dict[str, Any], list[str]]:
     """The record, and the text of each output token. Raises ConfigError: something is missing."""
-    if config.model is None or config.body is None or config.output is None:
-        raise ConfigError("give --model, --body and --output, or --request of a running server")
-    if not 1 <= config.ngram_draft_tokens <= MAX_NGRAM_DRAFT_TOKENS:
-        raise ConfigError(f"--ngram-draft-tokens takes 1 to {MAX_NGRAM_DRAFT_TOKENS}")
+    assert config.model is not None
+    assert config.output is not None
+    text = _read(config.output)
+    if not text:
+        raise ConfigError(f"--output {config.output} is empty; there is no answer to explain")
     tokenizer = Tokenizer.load(config.model)
     request = _parse(config)
     context = resolve_context(IndexerConfig(model=config.model, sockets=Path()))
     prompt_ids = _prompt_ids(config.model, tokenizer, request, context)
-    text = _read(config.output)
     output_ids = np.append(tokenizer.encode_text(text), tokenizer.stop_ids[:1]).astype(np.int32)
     build = BuildIndex(
         request_id=REQUEST,
@@ -136,6 +105,8 @@ def replay(config: ExplainConfig) -> tuple[dict[str, Any], list[str]]:
         "prompt_tokens": len(prompt_ids),
         "output_tokens": len(output_ids),
         "decode_passes": passes,
+        # what the replay assumed, in passes of one column; the fixed policy asks for no cost
+        "column_cost": config.column_cost if config.ngram_policy == "adaptive" else None,
         "drafts": as_json(record),
     }
     return shown, [tokenizer.decode([token_id]) for token_id in output_ids.tolist()]
@@ -172,6 +143,9 @@ def replay_drafts(
 
 
 def show(drafts: dict[str, Any], texts: Sequence[str]) -> None:
+    if not drafts["spans"]:
+        Console().print("no round is recorded: the answer had no room for a draft")
+        return
     table = Table(box=None, header_style="bold")
     for name in ("output", "from", "at", "match", "drafted", "accepted"):
         table.add_column(name, justify="left" if name in ("output", "from") else "right")
@@ -230,12 +204,14 @@ def _prompt_ids(model: Path, tokenizer: Tokenizer, request: Request, context: in
 
 
 def _router(config: ExplainConfig, tokenizer: Tokenizer) -> DraftRouter:
-    fixed = config.ngram_policy == "fixed"
+    limits = drafting(config)
     settings = DraftSettings(
-        policy="fixed" if fixed else "adaptive",
-        width=config.ngram_draft_tokens,
-        min_match=config.ngram_min_match or DEFAULT_MIN_MATCH[config.ngram_policy],
+        policy=limits.ngram_policy,
+        width=limits.ngram_draft_tokens,
+        min_match=limits.ngram_min_match,
         boundary_ids=tokenizer.special_ids,
+        neural_width=limits.draft_tokens,
+        lookup_ngram=limits.lookup_ngram,
     )
     return DraftRouter(settings, cost=RoundCost.linear(config.column_cost))
 

@@ -1,5 +1,6 @@
 """The archive's options, and the limits they resolve to."""
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,10 +17,12 @@ DEFAULT_SESSION_MIB = 128
 class ArchiveConfig:
     sockets: Path = option(help="folder of the Unix sockets, mode 700")
     ngram_archive_mib: int = option(
-        0, "memory for texts that sessions retain, MiB; 0 is off; needs copies"
+        0, "memory for texts that sessions retain, MiB; 0 is off; needs --ngram-draft-tokens"
     )
     ngram_session_mib: int | None = option(
-        None, f"of that for one session, MiB; default {DEFAULT_SESSION_MIB} or all"
+        None,
+        f"most that one session may hold of --ngram-archive-mib, MiB; "
+        f"default {DEFAULT_SESSION_MIB}, or all if that is less",
     )
     log_level: str = option("info", "what is logged on stderr, from this level on", choices=LEVELS)
 
@@ -33,6 +36,11 @@ def resolve(config: ArchiveConfig) -> ArchiveLimits | None:
     total, session = config.ngram_archive_mib, config.ngram_session_mib
     if total < 0:
         raise ConfigError(f"--ngram-archive-mib {total} is out of range; use 0 or more")
+    memory_mib = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // MIB
+    if total > memory_mib:
+        raise ConfigError(
+            f"--ngram-archive-mib {total} is more than this machine's memory of {memory_mib} MiB"
+        )
     if not total:
         if session is not None:
             raise ConfigError("--ngram-session-mib needs --ngram-archive-mib")

@@ -34,7 +34,9 @@ class EngineConfig:
     threads: int = option(0, "CPU threads of the model; 0 is one fewer than the cores, at least 1")
     max_concurrency: int = option(4, "requests that decode at once, 1..64")
     max_waiting: int = option(16, "requests that may wait for a row; more are answered with 429")
-    max_context: int = option(0, "tokens of prompt and output together; 0 is the model's own limit")
+    max_context: int = option(
+        0, "tokens of a request's prompt and output together; 0 is the model's own limit"
+    )
     prefill_chunk: int = option(512, "prompt tokens computed in one pass, all requests together")
     host_cache_mib: int = option(
         1024,
@@ -55,10 +57,11 @@ class EngineConfig:
     )
     lookup_ngram: int = option(
         0,
-        "rounds without a copy draft what followed these last 2..64 tokens before; 0 is off",
+        "in rounds without a copy, draft what followed the last N tokens when they stood there "
+        "before; N is 2..64, 0 is off",
     )
     ngram_archive_mib: int = option(
-        0, "memory for texts that sessions retain, MiB; 0 is off; needs copies"
+        0, "memory for texts that sessions retain, MiB; 0 is off; needs --ngram-draft-tokens"
     )
     log_level: str = option("info", "what is logged on stderr, from this level on", choices=LEVELS)
 
@@ -75,7 +78,7 @@ def resolve(config: EngineConfig, *, model_id: str, model_context: int) -> tuple
     if config.ngram_min_match is not None:
         _within("--ngram-min-match", config.ngram_min_match, 4, 64)
     if config.lookup_ngram:
-        _within("--lookup-ngram", config.lookup_ngram, 2, 64)
+        _within("--lookup-ngram", config.lookup_ngram, 2, 64, off=True)
     _within("--host-cache-mib", config.host_cache_mib, 0, 1 << 20)
     _within("--threads", config.threads, 0, 1024)
     if config.max_context:
@@ -106,6 +109,7 @@ def resolve(config: EngineConfig, *, model_id: str, model_context: int) -> tuple
     return limits, config.max_context or model_context
 
 
-def _within(flag: str, value: int, low: int, high: int) -> None:
+def _within(flag: str, value: int, low: int, high: int, *, off: bool = False) -> None:
     if not low <= value <= high:
-        raise ConfigError(f"{flag} {value} is out of range; use {low} to {high}")
+        allowed = f"0 (off) or {low} to {high}" if off else f"{low} to {high}"
+        raise ConfigError(f"{flag} {value} is out of range; use {allowed}")

@@ -39,7 +39,7 @@ class GatewayConfig:
     )
     default_max_tokens: int = option(4096, "output limit of a request that names none, tokens")
     ngram_archive_mib: int = option(
-        0, "memory for texts that sessions retain, MiB; 0 is off; needs copies"
+        0, "memory for texts that sessions retain, MiB; 0 is off; needs --ngram-draft-tokens"
     )
     ngram_native_sessions: bool = option(
         False, "name sessions by what Kilo, Codex and Claude send; needs --ngram-archive-mib"

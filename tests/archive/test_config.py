@@ -26,6 +26,7 @@ def test_the_limits_in_force(total: int, session: int | None, expected: int | No
         (0, 5, "needs --ngram-archive-mib"),
         (64, 65, "use 1 to 64"),
         (64, 0, "use 1 to 64"),
+        (99_999_999, None, "99999999 is more than this machine's memory of [0-9]+ MiB"),
     ],
 )
 def test_a_bad_combination_is_one_sentence(total: int, session: int | None, words: str) -> None:

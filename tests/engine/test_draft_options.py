@@ -31,6 +31,12 @@ def test_a_lookup_opens_the_neural_window() -> None:
     assert (asked.draft_tokens, asked.lookup_ngram) == (5, 4)
 
 
+@pytest.mark.parametrize("value", [-1, 1, 65])
+def test_a_bad_lookup_is_told_that_zero_turns_it_off(value: int) -> None:
+    with pytest.raises(ConfigError, match=r"use 0 \(off\) or 2 to 64"):
+        limits(lookup_ngram=value)
+
+
 @pytest.mark.parametrize(
     ("option", "value"),
     [
