@@ -121,6 +121,7 @@ class Engine:
                 self._end(request, "cancelled")
             case Stop(output_tokens=output_tokens):
                 request.ledger.truncate_output(min(output_tokens, request.ledger.output_len))
+                request.tally.truncate(output_tokens)
                 self._end(request, "stop")
             case _:
                 assert_never(message)
@@ -175,7 +176,10 @@ class Engine:
         accepted = min(verdict.accepted, len(kept))
         self._drafters.observe(row.request_id, request.ledger, draft, accepted)
         now_s = time.monotonic()
-        self._count(request, draft, accepted, decoding, result.forward_s, now_s - began_s)
+        if decoding:  # the prompt's own pass is prefill
+            request.tally.count_round(draft, accepted, request.ledger.output_len - len(kept))
+            request.tally.forward_s += result.forward_s
+            request.tally.host_s += now_s - began_s - result.forward_s
         request.tally.last_token_s = now_s
         if not decoding:
             request.tally.first_token_s = now_s
@@ -190,20 +194,6 @@ class Engine:
             self._end(request, "stop")
         elif request.remaining == 0:
             self._end(request, request.limited_by)
-
-    @staticmethod
-    def _count(
-        request: Request,
-        draft: Draft | None,
-        accepted: int,
-        decoding: bool,
-        forward_s: float,
-        round_s: float,
-    ) -> None:
-        if decoding:  # the prompt's own pass is prefill
-            request.tally.count_round(draft, accepted)
-            request.tally.forward_s += forward_s
-            request.tally.host_s += round_s - forward_s
 
     def _request(self, row: planner.RowPlan) -> Request:
         request = self._table.get(row.request_id)

@@ -18,7 +18,6 @@ class Progress:
     computed: int
     target: int  # > computed: the anchor always awaits its pass
     remaining: int  # output tokens still allowed, >= 1
-    draft_width: int | None = None  # widest draft that the request wants, None is any
 
 
 @dataclass(frozen=True)
@@ -73,7 +72,4 @@ def _draft_room(request: Progress, limits: PlanLimits) -> int:
     A request's first output token comes out of its prompt's pass, which has no drafts.
     """
     context = limits.max_context - request.target - 1
-    width = limits.draft_width
-    if request.draft_width is not None:
-        width = min(width, request.draft_width)
-    return max(0, min(width, request.remaining - 1, context))
+    return max(0, min(limits.draft_width, request.remaining - 1, context))

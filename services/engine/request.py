@@ -34,17 +34,7 @@ class Request:
         return self.output_limit - self.ledger.output_len
 
     def progress(self) -> Progress:
-        return Progress(
-            self.request_id, self.computed, len(self.ledger), self.remaining, self._draft_width
-        )
-
-    @property
-    def _draft_width(self) -> int | None:
-        """The widest draft this request wants; None is whatever the server allows."""
-        wanted = self.generate.speculation
-        if wanted.ngram_draft_tokens is None or wanted.draft_tokens is None:
-            return wanted.ngram_draft_tokens
-        return max(wanted.ngram_draft_tokens, wanted.draft_tokens)
+        return Progress(self.request_id, self.computed, len(self.ledger), self.remaining)
 
     def commit(self, token_ids: tuple[int, ...], accepted: int) -> tuple[tuple[int, ...], bool]:
         """Appends what a round yielded, up to a stop token or the output limit.

@@ -1,7 +1,9 @@
 """Counts and clock readings of one request, for its log line."""
 
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from services.engine.drafting.draft import Draft
 from shared.messages import (
@@ -14,6 +16,18 @@ from shared.messages import (
 
 # These stand in for the neural drafter's tokens; every other kind is a copy.
 NOT_COPIES = frozenset({"lookup", "neural"})
+
+
+# The gateway finds a stop string while the engine goes on; this is far more than it goes on for.
+RECENT_ROUNDS = 64
+
+
+class Verified(NamedTuple):
+    """One round with drafts."""
+
+    start: int  # output tokens before it
+    draft: Draft
+    accepted: int
 
 
 @dataclass
@@ -52,17 +66,23 @@ class Tally:
     rounds: int = 0  # decode passes that verified drafts
     sources: dict[DraftKind, SourceTally] = field(default_factory=dict)
     accepted_per_position: list[int] = field(init=False)
+    # the last rounds, in case that a stop string turns out to have ended the output before them
+    _recent: deque[Verified] = field(default_factory=lambda: deque(maxlen=RECENT_ROUNDS))
 
     def __post_init__(self) -> None:
         self.accepted_per_position = [0] * self.draft_window
 
-    def count_round(self, draft: Draft | None, accepted: int) -> None:
-        """One decode pass: a verify round if it had a draft, else a fallback step."""
+    def count_round(self, draft: Draft | None, accepted: int, start: int) -> None:
+        """One decode pass: a verify round if it had a draft, else a fallback step.
+
+        `start`: how many output tokens stood before it.
+        """
         self.decode_passes += 1
         if draft is None:
             self.fallback_steps += 1
             return
         self.rounds += 1
+        self._recent.append(Verified(start, draft, accepted))
         neural = min(accepted, draft.neural)
         if draft.neural:
             self._count_source(draft.neural_kind, draft.neural, neural)
@@ -70,6 +90,21 @@ class Tally:
             self._count_source(draft.kind, draft.copied, accepted - neural)
         for i_position in range(accepted):
             self.accepted_per_position[i_position] += 1
+
+    def truncate(self, output_tokens: int) -> None:
+        """The output ends there, at a stop string: drafts behind it were not accepted after all."""
+        while self._recent:
+            start, draft, accepted = self._recent.pop()
+            kept = max(0, min(accepted, output_tokens - start))
+            if kept == accepted:
+                return
+            neural = min(accepted, draft.neural) - min(kept, draft.neural)
+            if neural:
+                self.sources[draft.neural_kind].accepted -= neural
+            if accepted - kept > neural:
+                self.sources[draft.kind].accepted -= accepted - kept - neural
+            for i_position in range(kept, accepted):
+                self.accepted_per_position[i_position] -= 1
 
     def _count_source(self, kind: DraftKind, drafted: int, accepted: int) -> None:
         source = self.sources.setdefault(kind, SourceTally())

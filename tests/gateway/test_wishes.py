@@ -109,3 +109,12 @@ async def test_without_logprobs_there_are_none(serve: Serve) -> None:
     async with serve(say([[40, 41]])) as served:
         _, body = await served.chat()
         assert body["choices"][0]["logprobs"] is None
+
+
+async def test_a_stream_ends_with_the_servers_own_facts(serve: Serve) -> None:
+    async with serve(say([[40, 41, 42]])) as served:
+        *_, finish, done = await served.events()
+        assert done == "[DONE]"
+        assert finish["choices"][0]["finish_reason"] == "stop"
+        assert finish["timings"]["predicted_n"] == 4
+        assert finish["ninfer"]["speculative"]["num_drafts"] == 0

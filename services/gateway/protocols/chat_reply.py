@@ -16,7 +16,7 @@ from services.gateway.output.token_logprobs import Candidate
 from services.gateway.protocols.openai_errors import error_body
 from services.gateway.protocols.protocol import Head
 from services.gateway.protocols.sse import DONE, data
-from services.gateway.protocols.usage import chat_usage, timings
+from services.gateway.protocols.usage import chat_usage, ninfer_object, timings
 from shared.errors import NinferError
 
 FINISH_REASONS = {
@@ -48,10 +48,11 @@ class ChatReply:
         return self._chunk({})
 
     def terminal(self, result: Result, before: bytes) -> bytes:
-        finish = self._chunk({}, FINISH_REASONS[result.reason])
+        facts = {"timings": timings(result.stats), "ninfer": ninfer_object(result)}
+        finish = self._chunk({}, FINISH_REASONS[result.reason], **facts)
         usage = b""
         if self._with_usage:
-            fields = {"choices": [], "usage": chat_usage(result), "timings": timings(result.stats)}
+            fields = {"choices": [], "usage": chat_usage(result), "timings": facts["timings"]}
             usage = data({**self._base, "object": "chat.completion.chunk", **fields})
         return before + finish + usage + DONE
 
@@ -91,9 +92,11 @@ class ChatReply:
         delta: dict[str, Any],
         finish_reason: str | None = None,
         logprobs: dict[str, Any] | None = None,
+        **facts: Any,
     ) -> bytes:
         choice = {"index": 0, "delta": delta, "logprobs": logprobs, "finish_reason": finish_reason}
-        return data({**self._base, "object": "chat.completion.chunk", "choices": [choice]})
+        head = {**self._base, "object": "chat.completion.chunk"}
+        return data({**head, "choices": [choice], **facts})
 
     def _delta(self, event: Event) -> dict[str, Any] | None:
         match event:

@@ -15,7 +15,7 @@ from services.gateway.protocols.ninfer_options import wishes_of
 from services.gateway.protocols.openai_errors import error_body
 from services.gateway.protocols.protocol import Head
 from services.gateway.protocols.sse import DONE, data
-from services.gateway.protocols.usage import chat_usage, timings
+from services.gateway.protocols.usage import chat_usage, ninfer_object, timings
 from services.gateway.request import Request
 from shared.errors import BadParameter, NinferError
 
@@ -91,11 +91,13 @@ class CompletionsReply:
         return self._chunk("")
 
     def terminal(self, result: Result, before: bytes) -> bytes:
+        facts = {"timings": timings(result.stats), "ninfer": ninfer_object(result)}
+        finish = self._chunk("", FINISH_REASONS[result.reason], **facts)
         usage = b""
         if self._with_usage:
-            fields = {"choices": [], "usage": chat_usage(result), "timings": timings(result.stats)}
+            fields = {"choices": [], "usage": chat_usage(result), "timings": facts["timings"]}
             usage = data({**self._base, **fields})
-        return before + self._chunk("", FINISH_REASONS[result.reason]) + usage + DONE
+        return before + finish + usage + DONE
 
     def failed(self, error: NinferError) -> bytes:
         return data(error_body(error))
@@ -110,8 +112,8 @@ class CompletionsReply:
             "ninfer": ninfer,
         }
 
-    def _chunk(self, text: str, finish_reason: str | None = None) -> bytes:
-        return data({**self._base, "choices": [_choice(text, finish_reason)]})
+    def _chunk(self, text: str, finish_reason: str | None = None, **facts: Any) -> bytes:
+        return data({**self._base, "choices": [_choice(text, finish_reason)], **facts})
 
 
 def _choice(text: str, finish_reason: str | None) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from services.gateway.output.events import (
 )
 from services.gateway.protocols.protocol import Head
 from services.gateway.protocols.sse import named
-from services.gateway.protocols.usage import messages_usage
+from services.gateway.protocols.usage import messages_usage, ninfer_object
 from shared.errors import NinferError, PromptTooLong
 
 STOP_REASONS = {
@@ -64,7 +64,12 @@ class MessagesReply:
 
     def terminal(self, result: Result, before: bytes) -> bytes:
         delta = {"stop_reason": STOP_REASONS[result.reason], "stop_sequence": result.stop}
-        end = {"type": "message_delta", "delta": delta, "usage": messages_usage(result)}
+        end = {
+            "type": "message_delta",
+            "delta": delta,
+            "usage": messages_usage(result),
+            "ninfer": ninfer_object(result),
+        }
         return before + self._close() + named(end) + named({"type": "message_stop"})
 
     def failed(self, error: NinferError) -> bytes:

@@ -24,7 +24,7 @@ from services.gateway.protocols.responses_output import (
 )
 from services.gateway.protocols.responses_tools import Tool, ToolSet
 from services.gateway.protocols.sse import named
-from services.gateway.protocols.usage import responses_usage
+from services.gateway.protocols.usage import ninfer_object, responses_usage
 from shared.errors import NinferError
 
 Keep = Callable[[dict[str, Any]], None]
@@ -60,7 +60,7 @@ class ResponsesReply:
     def terminal(self, result: Result, before: bytes) -> bytes:
         is_cut = result.reason in ("length", "context")
         end = b"".join(map(self._write, self._close("incomplete" if is_cut else "completed")))
-        response = self._finished(result)
+        response = {**self._finished(result), "ninfer": ninfer_object(result)}
         kind = "response.incomplete" if is_cut else "response.completed"
         return end + before + self._write({"type": kind, "response": response})
 

@@ -59,7 +59,7 @@ def test_a_round_without_a_copy_is_a_lookup_round_and_counted_as_one() -> None:
     draft = router.propose("r", made, 15, tally)
     assert draft is not None
     assert (draft.kind, draft.token_ids) == ("lookup", (6, 4, 5))
-    tally.count_round(draft, 2)
+    tally.count_round(draft, 2, 1)
     assert (tally.sources["lookup"].drafted, tally.sources["lookup"].accepted) == (3, 2)
 
 
