@@ -42,6 +42,9 @@ VOCABULARY = 49_152
 SPAN_TOKENS = 500
 NOTHING = np.empty(0, np.uint64)
 WAIT_S = 60.0
+COLD_READY_MS = 100  # for a million tokens
+# Of what is retained, the archive itself holds a quarter: enough that its growth is no noise.
+PRESSURE_MIB, PRESSURE_SESSION_MIB, PRESSURE_SESSIONS, PRESSURE_SPANS = 320, 64, 32, 40
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,7 @@ def main(argv: list[str]) -> int:
 def measure(model: Path, *, quick: bool) -> Iterator[Bar]:
     yield from steady_state(repeats=5 if quick else 31)
     yield from whole_session(repeats=2 if quick else 7)
-    yield from pressure(publications=500 if quick else 5000)
+    yield from pressure(publications=1700 if quick else 5000)
     yield from conversation(model)
     if not quick:
         yield first_token(model, repeats=12)
@@ -157,10 +160,11 @@ def whole_session(repeats: int) -> Iterator[Bar]:
         spent_s.append(time.perf_counter() - began_s)
         desk.undeliverable(answer)
     conditions = f"1,000,000 tokens unknown to the engine, {repeats} repeats"
-    yield Bar("cold_bind_ms", 1e3 * statistics.median(spent_s), 100, False, conditions)
+    # the archive's own part; what the operator waits for is the whole way, judged below
+    yield Bar("cold_bind_in_archive_ms", 1e3 * statistics.median(spent_s), None, False, conditions)
     ready_s = [_until_ready(message) for _ in range(min(repeats, 3))]
     conditions = "the same through the socket until the engine's index is built, beside the prefill"
-    yield Bar("cold_ready_ms", 1e3 * statistics.median(ready_s), None, False, conditions)
+    yield Bar("cold_ready_ms", 1e3 * statistics.median(ready_s), COLD_READY_MS, False, conditions)
 
 
 def _until_ready(message: Publish) -> float:
@@ -188,19 +192,19 @@ def _until_ready(message: Publish) -> float:
 
 
 def pressure(publications: int) -> Iterator[Bar]:
-    """Every publication brings 2,000 new tokens; the archive is full after some hundred."""
+    """Every publication brings 20,000 new tokens; the archive is full after some 800."""
     rng = np.random.default_rng(3)
     with tempfile.TemporaryDirectory(prefix="ninfer-bench-") as name:
-        process = ArchiveProcess(Path(name), 64, 16)
+        process = ArchiveProcess(Path(name), PRESSURE_MIB, PRESSURE_SESSION_MIB)
         try:
             process.connect()
             start = process.resident_bytes()
             most, accounted = 0, 0
             for number in range(publications):
-                answer = process.ask(bind("r", key=b"explicit:%d" % (number % 20)))
+                answer = process.ask(bind("r", key=b"explicit:%d" % (number % PRESSURE_SESSIONS)))
                 if not isinstance(answer, Bound):
                     raise SystemExit(f"not bound: {answer}")
-                tokens = random_tokens(rng, 4 * SPAN_TOKENS)
+                tokens = random_tokens(rng, PRESSURE_SPANS * SPAN_TOKENS)
                 published = process.ask(publish("r", tokens))
                 assert isinstance(published, Published)
                 accounted = max(accounted, published.total_bytes)
@@ -210,14 +214,14 @@ def pressure(publications: int) -> Iterator[Bar]:
             process.close()
     span = TOKEN_BYTES * SPAN_TOKENS + SPAN_OVERHEAD_BYTES
     own = accounted * span / (span + ENGINE_TOKEN_BYTES * SPAN_TOKENS)
-    constant = 16 * MIB
     conditions = (
-        f"{publications} publications, 20 sessions; {most / MIB:.0f} MiB resident at most, "
+        f"{publications} publications, {PRESSURE_SESSIONS} sessions; "
+        f"{most / MIB:.0f} MiB resident at most, "
         f"{start / MIB:.0f} at the start, {own / MIB:.1f} accounted for the archive itself"
     )
-    grown = max(0.0, most - start - constant)
-    yield Bar("resident_against_accounted", grown / own, 1.2, False, conditions)
-    yield Bar("accounted_mib", accounted / MIB, 64, False, "of 64, archive and engine together")
+    yield Bar("resident_against_accounted", (most - start) / own, 1.2, False, conditions)
+    held = f"of {PRESSURE_MIB}, archive and engine together"
+    yield Bar("accounted_mib", accounted / MIB, PRESSURE_MIB, False, held)
 
 
 def conversation(model: Path) -> Iterator[Bar]:

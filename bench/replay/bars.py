@@ -79,7 +79,12 @@ def _against_peers(run: _Run) -> Iterator[Bar]:
             best = max(run.peers(0, kind, width + 1), key=lambda e: e.tokens_per_pass)
             value = run.ours(width, 0, kind).tokens_per_pass
             name = f"tokens per pass, {kind}, width {width}, against {best.drafter}"
-            yield _above(name, value, best.tokens_per_pass)
+            # An unchanged file leaves nothing to choose: whoever finds it drafts the full width
+            # in every round and has all of it accepted. At width 15 a peer does too, and nobody
+            # can do better, so there the same figure (to 3 decimals, as every Line has) is enough.
+            saturated = (kind, width) == ("echo", 15)
+            judged = _at_least if saturated else _above
+            yield judged(name, value, best.tokens_per_pass)
 
 
 def _speeds(run: _Run) -> Iterator[Bar]:

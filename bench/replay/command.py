@@ -17,7 +17,13 @@ import numpy as np
 from rich.progress import Progress
 
 from bench.replay import learn
-from bench.replay.bars import REFERENCE_COST, judge, judge_host
+from bench.replay.bars import (
+    REFERENCE_COST,
+    YARDSTICK,
+    YARDSTICK_TOKENS_PER_PASS,
+    judge,
+    judge_host,
+)
 from bench.replay.contenders import NEURAL_TOKENS, Contender, contenders
 from bench.replay.neural import CoinDrafter
 from bench.replay.ours import SourceBuilder
@@ -30,19 +36,37 @@ from shared.template import ChatTemplate
 from shared.tokenizer import Tokenizer
 
 LONG_CONTEXT = 32_000  # tokens
+DEFAULT_TASKS, QUICK_TASKS = 25, 4  # of each kind
+PLOT_SUFFIXES = (".svg", ".png")
+READING = f"""
+reading the table:
+  a kind's column   tokens per pass: output tokens over passes of the model
+  waste             rejected drafts for each token of output
+  x at C            modelled speed against no drafting, if a pass costs 1 and each drafted
+                    column C more; `at C` behind a drafter's name is the cost it was told
+  us, p99           the drafter's own microseconds a proposal, median and 99th percentile
+
+reading the bars (value, bar; exit status 1 if one falls short):
+  how far tokens go depends on the packages, so the three absolute bars of tokens per pass are
+  scaled: by what `{YARDSTICK}` reaches in this run, over the
+  {YARDSTICK_TOKENS_PER_PASS:g} that it reached on the edits where the bars were set.
+"""
 
 
 def main(argv: Sequence[str]) -> int:
     if argv[:1] == ["learn"]:
         return learn.main(argv[1:])
     options = _parse(argv)
+    if (refusal := _refusal(options)) is not None:
+        print(f"error: {refusal}", file=sys.stderr)
+        return 2
     tokenizer = Tokenizer.load(options.model)
     template = ChatTemplate.load(options.model, tokenizer)
     try:
         pairs = [PackagePair.parse(text) for text in options.pairs or MEASURE_PAIRS]
         edits = fetch(pairs)
         maker = TaskMaker(tokenizer, template, edits, descriptions(pairs))
-        tasks = maker.make(4 if options.quick else options.tasks)
+        tasks = maker.make(QUICK_TASKS if options.quick else options.tasks or DEFAULT_TASKS)
     except (ValueError, RuntimeError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -70,6 +94,27 @@ def main(argv: Sequence[str]) -> int:
             verdict = "" if bar.holds else "  FALLS SHORT"
             print(f"{bar.name:76}{bar.value:>9.3f}{bar.bar:>9.3f}{verdict}")
     return 0 if all(bar.holds for bar in bars) else 1
+
+
+def _refusal(options: argparse.Namespace) -> str | None:
+    """What is wrong with the options; found now and not after a run of many minutes."""
+    if options.tasks is not None and options.quick:
+        return f"--quick means {QUICK_TASKS} tasks of each kind; give it or --tasks, not both"
+    if options.tasks is not None and options.tasks < 1:
+        return f"--tasks {options.tasks} is out of range; use 1 or more"
+    if options.plot and options.plot.suffix not in PLOT_SUFFIXES:
+        return f"--plot {options.plot} must end in {' or '.join(PLOT_SUFFIXES)}"
+    for flag, path in (("--csv", options.csv), ("--plot", options.plot)):
+        if path is None:
+            continue
+        try:
+            existed = path.exists()
+            path.open("a").close()
+            if not existed:
+                path.unlink()
+        except OSError as error:
+            return f"{flag} {path} cannot be written: {error.strerror}"
+    return None
 
 
 def host_time(
@@ -120,16 +165,21 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench replay", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m bench replay",
+        description=__doc__,
+        epilog=READING,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument(
         "--pairs",
         nargs="+",
         metavar="NAME:OLD:NEW",
         help=f"package pairs (default: {' '.join(MEASURE_PAIRS)})",
     )
-    parser.add_argument("--tasks", type=int, default=25, help="of each kind (default: 25)")
+    parser.add_argument("--tasks", type=int, help=f"of each kind (default: {DEFAULT_TASKS})")
     parser.add_argument("--model", type=Path, default=default_folder("smollm2-135m"))
-    parser.add_argument("--quick", action="store_true", help="four tasks of each kind")
+    parser.add_argument("--quick", action="store_true", help=f"{QUICK_TASKS} tasks of each kind")
     parser.add_argument("--json", action="store_true", help="one object a line")
     parser.add_argument("--csv", type=Path, metavar="FILE", help="writes the rows as CSV too")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="writes a .svg or .png plot")

@@ -4,16 +4,21 @@ import csv
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from bench.replay.contenders import COLUMN_COSTS, NEURAL_TOKENS, Contender
+from bench.replay.contenders import COLUMN_COSTS, NEURAL_TOKENS, WIDTHS, Contender
 from bench.replay.round import Outcome
 from bench.replay.tasks import KINDS
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 ALL = "all"  # every pooled kind together
+ORACLE_STYLES = dict(zip(WIDTHS, (("0.6", ":"), ("0.2", "-.")), strict=True))  # grey, line
 
 
 @dataclass(frozen=True)
@@ -120,25 +125,31 @@ def write_csv(lines: Sequence[Line], path: Path) -> None:
 
 
 def plot(lines: Sequence[Line], path: Path) -> None:
+    """Writes `figure_of` the lines as the path's suffix says."""
+    figure_of(lines).savefig(path)
+
+
+def figure_of(lines: Sequence[Line]) -> "Figure":
     """Modelled speed against the cost of a column, one curve a drafter, pooled kinds."""
     from matplotlib.figure import Figure  # noqa: PLC0415 half a second, only for a plot
 
     amounts = sorted({entry.neural for entry in lines})
-    figure = Figure(figsize=(6.5 * len(amounts), 5.5), layout="constrained")
+    figure = Figure(figsize=(6.5 * len(amounts), 7.5), layout="constrained")
     for i_axis, neural in enumerate(amounts):
         axes = figure.add_subplot(1, len(amounts), i_axis + 1)
         pooled = [e for e in lines if e.kind == ALL and e.neural == neural]
         for name in dict.fromkeys(e.drafter for e in pooled):
             entries = [e for e in pooled if e.drafter == name]
-            role = entries[0].role
+            role, width = entries[0].role, entries[0].width
+            grey, dashes = ORACLE_STYLES[width] if role == "oracle" else (None, "--")
             axes.plot(
                 COLUMN_COSTS,
                 [max(e.speed(cost) for e in entries if e.runs_at(cost)) for cost in COLUMN_COSTS],
                 marker="o",
-                label=name,
+                label=f"{name} (bound, not a drafter)" if role == "oracle" else name,
                 linewidth=2.4 if role == "ninfer" else 1.1,
-                linestyle={"ninfer": "-", "peer": "--", "oracle": ":"}[role],
-                color="grey" if role == "oracle" else None,
+                linestyle="-" if role == "ninfer" else dashes,
+                color=grey,
             )
         axes.set_xscale("log")
         axes.set_xticks(COLUMN_COSTS, [f"{cost:g}" for cost in COLUMN_COSTS])
@@ -148,8 +159,9 @@ def plot(lines: Sequence[Line], path: Path) -> None:
         axes.set_ylabel("modelled speed against no drafting")
         axes.set_title(f"neural drafter of {neural} tokens" if neural else "no neural drafter")
         axes.grid(alpha=0.3)
-        axes.legend(fontsize="x-small", loc="lower left")
-    figure.savefig(path)
+        # below the axes, where no curve runs
+        axes.legend(fontsize="x-small", loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=2)
+    return figure
 
 
 def _speeds(entry: Line) -> tuple[float, float, float, float]:

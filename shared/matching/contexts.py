@@ -61,8 +61,12 @@ def context_order(tokens: np.ndarray) -> np.ndarray:
     # its group's first slot plus one, 0 stands for the missing start of the text.
     first = np.ones(count, bool)
     np.not_equal(keys[1:], keys[:-1], out=first[1:])
-    rank = np.empty(count, np.int64)
-    rank[order] = _group_starts(first, np.arange(count)) + 1
+    # In place and in 32 bits: for long texts, touching fresh memory costs more than the sort.
+    ordered_rank = np.arange(1, count + 1, dtype=np.int32)
+    ordered_rank *= first
+    np.maximum.accumulate(ordered_rank, out=ordered_rank)
+    rank = np.empty(count, np.int32)
+    rank[order] = ordered_rank
     while depth < DEPTH:
         tied = ~first
         tied[:-1] |= tied[1:]
@@ -82,12 +86,16 @@ def context_order(tokens: np.ndarray) -> np.ndarray:
 def _packed_contexts(tokens: np.ndarray) -> tuple[np.ndarray, int]:
     """uint64 keys that order as many tokens of context as fit, and how many those are."""
     top = int(tokens.max()) + 2
-    symbols = np.where(tokens < 0, top, tokens + np.int64(1)).astype(np.uint64)
+    symbols = tokens.astype(np.uint64)
+    symbols += np.uint64(1)
+    symbols[tokens < 0] = top
     bits = top.bit_length()
     depth = min(64 // bits, DEPTH)
-    keys = np.zeros(len(tokens), np.uint64)
-    for back in range(min(depth, len(tokens))):
-        keys[back:] |= symbols[: len(tokens) - back] << np.uint64(bits * (depth - 1 - back))
+    keys = symbols << np.uint64(bits * (depth - 1))
+    shifted = np.empty_like(keys)  # one for all steps
+    for back in range(1, min(depth, len(tokens))):
+        shift = np.uint64(bits * (depth - 1 - back))
+        keys[back:] |= np.left_shift(symbols[:-back], shift, out=shifted[back:])
     return keys, depth
 
 
@@ -102,7 +110,7 @@ def _split_groups(
     """Prefix doubling: sorts the tied `slots` by the rank of the token `step` further back."""
     members = order[slots]
     behind = members - step
-    keys = (rank[members] << 32) | np.where(behind >= 0, rank[behind], 0)
+    keys = (rank[members].astype(np.int64) << 32) | np.where(behind >= 0, rank[behind], 0)
     permutation = np.argsort(keys)
     keys = keys[permutation]
     members = members[permutation]
