@@ -7,21 +7,23 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-from tests.gateway.agents import qwen_call
+from typing import Any, NamedTuple
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "clients.md"
 MODEL = "scripted"
-Edit = Callable[[Path, str, str], str]  # path, old and new text to a call's markup
+
+
+class Call(NamedTuple):
+    name: str
+    arguments: dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Client:
     title: str  # its heading in docs/clients.md
     argv: tuple[str, ...]  # before the task
-    read: Callable[[Path], str]
-    edit: Edit
+    read: Callable[[Path], Call]
+    edit: Callable[[Path, str, str], Call]  # of a path, the old text and the new
     rewrites_edits: bool = False  # replays them with other arguments than the model's
 
 
@@ -32,28 +34,28 @@ class Configuration:
     commands: tuple[tuple[str, ...], ...]
 
 
-def _opencode_read(path: Path) -> str:
-    return qwen_call("read", {"filePath": str(path)})
+def _opencode_read(path: Path) -> Call:
+    return Call("read", {"filePath": str(path)})
 
 
-def _opencode_edit(path: Path, old: str, new: str) -> str:
-    return qwen_call("edit", {"filePath": str(path), "oldString": old, "newString": new})
+def _opencode_edit(path: Path, old: str, new: str) -> Call:
+    return Call("edit", {"filePath": str(path), "oldString": old, "newString": new})
 
 
-def _claude_edit(path: Path, old: str, new: str) -> str:
+def _claude_edit(path: Path, old: str, new: str) -> Call:
     arguments: dict[str, Any] = {"file_path": str(path), "old_string": old, "new_string": new}
-    return qwen_call("Edit", arguments)
+    return Call("Edit", arguments)
 
 
-def _codex_edit(path: Path, old: str, new: str) -> str:
+def _codex_edit(path: Path, old: str, new: str) -> Call:
     removed = "".join(f"-{line}\n" for line in old.splitlines())
     added = "".join(f"+{line}\n" for line in new.splitlines())
     patch = f"*** Begin Patch\n*** Update File: {path.name}\n@@\n{removed}{added}*** End Patch"
-    return qwen_call("exec_command", {"cmd": f"apply_patch <<'EOF'\n{patch}\nEOF\n"})
+    return Call("exec_command", {"cmd": f"apply_patch <<'EOF'\n{patch}\nEOF\n"})
 
 
-def _cline_edit(path: Path, old: str, new: str) -> str:
-    return qwen_call("editor", {"path": str(path), "old_text": old, "new_text": new})
+def _cline_edit(path: Path, old: str, new: str) -> Call:
+    return Call("editor", {"path": str(path), "old_text": old, "new_text": new})
 
 
 CLIENTS = {
@@ -63,7 +65,7 @@ CLIENTS = {
             *("codex", "exec", "--dangerously-bypass-approvals-and-sandbox"),
             *("--skip-git-repo-check", "--json"),
         ),
-        lambda path: qwen_call("exec_command", {"cmd": f"cat {path.name}"}),
+        lambda path: Call("exec_command", {"cmd": f"cat {path.name}"}),
         _codex_edit,
     ),
     "claude": Client(
@@ -72,7 +74,7 @@ CLIENTS = {
             *("claude", "--permission-mode=acceptEdits", "--verbose"),
             *("--output-format=stream-json", "-p"),
         ),
-        lambda path: qwen_call("Read", {"file_path": str(path)}),
+        lambda path: Call("Read", {"file_path": str(path)}),
         _claude_edit,
         rewrites_edits=True,  # puts `replace_all` in front
     ),
@@ -88,7 +90,7 @@ CLIENTS = {
     "cline": Client(
         "Cline",
         ("cline", "--json"),
-        lambda path: qwen_call("read_files", {"files": [{"path": str(path)}]}),
+        lambda path: Call("read_files", {"files": [{"path": str(path)}]}),
         _cline_edit,
     ),
 }

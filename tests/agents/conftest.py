@@ -20,7 +20,7 @@ from tests.agents import installation
 from tests.agents.clients import MODEL, Client, configuration
 from tests.agents.loopback import Loopback, loopback
 from tests.agents.scripted_model import ScriptedModel
-from tests.model_folders import QWEN, with_template
+from tests.model_folders import TEMPLATES, with_template
 from tests.scripted_engine import ScriptedEngine
 
 ROOT = Path(__file__).parents[2]
@@ -123,9 +123,13 @@ def programs() -> Path:
 
 
 @pytest.fixture(scope="session")
-def agent_model(demo_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The demo model's tokenizer with a template that shows tools and thinking."""
-    return with_template(demo_model, tmp_path_factory.mktemp("models") / MODEL, QWEN)
+def agent_models(demo_model: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The demo model's tokenizer with templates that show tools, by the form of their calls."""
+    root = tmp_path_factory.mktemp("models")
+    return {
+        form: with_template(demo_model, root / form, template)
+        for form, template in TEMPLATES.items()
+    }
 
 
 @pytest.fixture
@@ -139,9 +143,11 @@ Open = Callable[..., "contextlib.AbstractAsyncContextManager[Workplace]"]
 
 
 @pytest.fixture
-def workplace(programs: Path, agent_model: Path, short_folder: Path) -> Open:
+def workplace(programs: Path, agent_models: dict[str, Path], short_folder: Path) -> Open:
     @contextlib.asynccontextmanager
-    async def open_workplace(client: Client, task: str, **engine: Any) -> AsyncIterator[Workplace]:
+    async def open_workplace(
+        client: Client, task: str, *, form: str = "qwen", **engine: Any
+    ) -> AsyncIterator[Workplace]:
         home, project = short_folder / "home", short_folder / "project"
         project.mkdir()
         settings = configuration(client.title)
@@ -156,7 +162,8 @@ def workplace(programs: Path, agent_model: Path, short_folder: Path) -> Open:
             "PYTHONPATH": str(ROOT),
             **settings.environment,
         }
-        model = ScriptedModel(Tokenizer.load(agent_model), task)
+        folder = agent_models[form]
+        model = ScriptedModel(Tokenizer.load(folder), form, task)
         sockets = short_folder / "sockets"
         channels = in_directory(sockets)
         limits = {"max_context": 131_072, "max_concurrency": 1, "max_waiting": 2} | engine
@@ -166,7 +173,7 @@ def workplace(programs: Path, agent_model: Path, short_folder: Path) -> Open:
             await stack.enter_async_context(scripted)
             log = short_folder / "requests.jsonl"
             opened = Workplace(client, scripted, model, project, space, environment, log)
-            await stack.enter_async_context(gateway(opened, agent_model, sockets, log))
+            await stack.enter_async_context(gateway(opened, folder, sockets, log))
             for command in settings.commands:
                 ran = await opened.finish(await opened.start(*command))
                 assert ran.status == 0, ran.output

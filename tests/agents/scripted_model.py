@@ -6,11 +6,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from shared.tokenizer import Tokenizer
+from tests.agents.clients import Call
+from tests.gateway.agents import CALL
 from tests.scripted_engine import Script, Turn, hang, say_text
 
 THOUGHT = "First things\nfirst."
 SUMMARY = "The task was to raise a limit, and the file has been read."
-TOOLS = "<tools>\n"
+TOOLS = "<tools>"
 RESULT = "<tool_response>\n"
 # how agents that show their tools when they compact ask for it
 COMPACTS = ("create a detailed summary of the conversation", "CONTEXT CHECKPOINT COMPACTION")
@@ -36,12 +38,17 @@ class ScriptedModel:
     """
 
     tokenizer: Tokenizer
+    form: str  # of its calls
     task: str
     steps: Sequence[str] = ()
     hangs_at: int | None = None  # the step that begins and never ends
     on_step: Callable[[Turn], Awaitable[None]] | None = None  # before an own step is answered
     asked: list[Asked] = field(default_factory=list)
     beside: list[Asked] = field(default_factory=list)
+
+    def calls(self, *calls: Call) -> str:
+        """Their markup."""
+        return "\n".join(CALL[self.form](call.name, call.arguments) for call in calls)
 
     async def __call__(self, turn: Turn) -> None:
         ids = turn.generate.prompt_ids

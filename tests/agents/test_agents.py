@@ -10,23 +10,29 @@ from tests.scripted_engine import Turn
 pytestmark = [pytest.mark.agents, pytest.mark.e2e, pytest.mark.timeout(150)]
 each = pytest.mark.parametrize("name", CLIENTS)
 
-TASK = "Raise LIMIT to 40 in limits.py, please."
+TASK = "Read limits.py and check.py, and correct the check, please."
 FILE = 'NAME = "thing"\nLIMIT = 25\n\n\ndef within(x):\n\treturn x < LIMIT\n'
-OLD, NEW = "LIMIT = 25", "LIMIT = 40"
-DONE = "LIMIT is 40 now, and nothing else has changed."
+CODE = 'def check(x):\n\tif "é" in x:\n\t\treturn x  # <old> & {odd}\n\n\treturn None\n'
+OLD_CODE = '\tif "é" in x:\n\t\treturn x  # <old> & {odd}'
+NEW_CODE = "\tif \"é\" in x and '日本' != x:\n\t\treturn x\t# <new> && {{odd}} \\n </parameter>"
+DONE = "The check knows two strings now, and nothing else has changed."
 OVERFLOW_WORDS = "Codex ran out of room in the model's context window."
 
 
 @each
 async def test_a_turn_reads_edits_and_answers(name: str, workplace: Open) -> None:
     async with workplace(CLIENTS[name], TASK) as place:
-        path = place.project / "limits.py"
-        path.write_text(FILE)
+        paths = [place.project / file for file in ("limits.py", "check.py")]
+        for path, content in zip(paths, (FILE, CODE), strict=True):
+            path.write_text(content)
         client = place.client
-        reading = f"I will read it.\n\n{client.read(path)}"
-        place.model.steps = [reading, client.edit(path, OLD, NEW), DONE]
+        reads = place.model.calls(*map(client.read, paths))
+        edit = place.model.calls(client.edit(paths[1], OLD_CODE, NEW_CODE))
+        # with both results, a prompt is at step 2
+        place.model.steps = [f"I will read both.\n\n{reads}", "", edit, DONE]
         ran = await place.run()
-        assert path.read_text() == FILE.replace(OLD, NEW), ran.output
+        assert paths[1].read_text() == CODE.replace(OLD_CODE, NEW_CODE), ran.output
+        assert paths[0].read_text() == FILE
         assert DONE in ran.output
         assert ran.status == 0
         assert place.log_lines("request_error") == []
@@ -49,10 +55,11 @@ def _check_prefixes(place: Workplace) -> None:
 
 @each
 async def test_killing_the_agent_frees_its_row(name: str, workplace: Open) -> None:
-    async with workplace(CLIENTS[name], TASK, max_concurrency=1, max_waiting=0) as place:
+    limits = {"max_concurrency": 1, "max_waiting": 0}
+    async with workplace(CLIENTS[name], TASK, form="hermes", **limits) as place:
         path = place.project / "limits.py"
         path.write_text(FILE)
-        place.model.steps = [place.client.read(path), DONE]
+        place.model.steps = [place.model.calls(place.client.read(path)), DONE]
         place.model.hangs_at = 1
         process = await place.begin()
         await place.engine.wait_for(lambda: len(place.model.asked) == 2, timeout_s=60)
@@ -71,7 +78,7 @@ async def run_out_of_context(place: Workplace) -> Ran:
     for file, lines in files.items():
         path = place.project / file
         path.write_text(FILE + "".join(f"x{i} = {i * i}\n" for i in range(lines)))
-        steps.append(place.client.read(path))
+        steps.append(place.model.calls(place.client.read(path)))
     place.model.steps = [*steps, DONE]
 
     async def shrink(turn: Turn) -> None:
@@ -115,7 +122,8 @@ async def test_codex_compacts_before_the_context_that_it_knows_is_full(workplace
     async with workplace(CLIENTS["codex"], TASK) as place:
         path = place.project / "limits.py"
         path.write_text(FILE + "".join(f"x{i} = {i * i}\n" for i in range(600)))
-        place.model.steps = [place.client.read(path), place.client.read(path), DONE]
+        reading = place.model.calls(place.client.read(path))
+        place.model.steps = [reading, reading, DONE]
         ran = await place.run("--config=model_context_window=18000")
         assert DONE in ran.output
         assert SUMMARY in place.model.asked[-1].prompt
