@@ -25,6 +25,7 @@ from services.engine.tally import Tally
 from services.explain_config import ExplainConfig, drafting, resolve
 from services.explain_server import fetch
 from services.gateway import sampling
+from services.gateway.call_memory import CallMemory
 from services.gateway.config import GatewayConfig
 from services.gateway.conversation import Conversation
 from services.gateway.draft_records import as_json
@@ -195,6 +196,7 @@ def _prompt_ids(model: Path, tokenizer: Tokenizer, request: Request, context: in
         default_max_tokens=gateway.default_max_tokens,
         queue_timeout_s=gateway.queue_timeout_s,
         sessions=SessionNaming(enabled=False, native=False, tokenizer=tokenizer),
+        calls=CallMemory(),
     )
     try:
         ids: np.ndarray = asyncio.run(planner.prompt_of(request, context)).ids

@@ -7,6 +7,7 @@ from typing import Any, Literal, assert_never
 
 import msgspec
 
+from services.gateway.call_memory import CallListener
 from services.gateway.draft_records import DraftRecords
 from services.gateway.draft_session import NamedSession
 from services.gateway.engine_link import EngineLink, Reply
@@ -60,6 +61,7 @@ class Generation:
     output: Output
     described: dict[str, Any]  # the log's request object
     session: NamedSession
+    calls: CallListener
     began_s: float
     ended: bool = False
     finished: Finished | None = None
@@ -121,7 +123,9 @@ class Generation:
                 self._kept = reply
                 break
             events += self._take_tokens(reply)
-        return merged(events)
+        whole = merged(events)
+        self.calls.hear(whole)
+        return whole
 
     @property
     def result(self) -> Result:

@@ -15,6 +15,7 @@ from services.gateway.admission import Admission
 from services.gateway.app import App
 from services.gateway.archive_link import ArchiveLink
 from services.gateway.body_reader import BodyReader
+from services.gateway.call_memory import CallMemory
 from services.gateway.config import GatewayConfig, resolve
 from services.gateway.connections import ConnectionRunner
 from services.gateway.draft_records import DraftRecords
@@ -137,6 +138,7 @@ def build_service(config: GatewayConfig, channels: endpoints.Endpoints) -> Gener
             native=config.ngram_native_sessions,
             tokenizer=tokenizer,
         ),
+        calls=CallMemory(),
     )
     log = RequestLog(config.request_log_jsonl, _describe(config, planner))
     link = EngineLink(channels.generate, log.server_start)

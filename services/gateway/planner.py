@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from services.gateway.call_memory import CallMemory
 from services.gateway.conversation import Conversation, RawPrompt
 from services.gateway.draft_session import NamedSession, SessionNaming
 from services.gateway.output.choice import ToolParser, parser_for
@@ -41,6 +42,7 @@ class Planner:
     default_max_tokens: int
     queue_timeout_s: float
     sessions: SessionNaming
+    calls: CallMemory
 
     async def plan(
         self, request: Request, request_id: str, headers: Mapping[str, str], engine: EngineReady
@@ -116,7 +118,7 @@ class Planner:
         self._refuse_hopeless(characters, context, is_text=True)
 
         def encode() -> Prompt:
-            messages = messages_of(conversation, abilities)
+            messages = messages_of(self.calls.restore(conversation), abilities)
             return self.template.prepare(messages, tools, request.template_options)
 
         # a long prompt takes a while, in which other streams must go on

@@ -11,6 +11,7 @@ from aiohttp import web
 from services.gateway.admission import Admission
 from services.gateway.archive_link import ArchiveLink
 from services.gateway.body_reader import BodyReader
+from services.gateway.call_memory import CallListener
 from services.gateway.config import GatewayConfig
 from services.gateway.draft_records import DraftRecords
 from services.gateway.draft_session import generation_comment, generation_header
@@ -112,6 +113,7 @@ class GenerationService:
             output=Output(self.tokenizer, plan.parser, plan.stops),
             described=described,
             session=plan.session,
+            calls=CallListener(self.planner.calls),
             began_s=began_s,
         )
         generation.start()

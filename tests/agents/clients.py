@@ -24,7 +24,6 @@ class Client:
     argv: tuple[str, ...]  # before the task
     read: Callable[[Path], Call]
     edit: Callable[[Path, str, str], Call]  # of a path, the old text and the new
-    rewrites_edits: bool = False  # replays them with other arguments than the model's
 
 
 @dataclass(frozen=True)
@@ -76,7 +75,6 @@ CLIENTS = {
         ),
         lambda path: Call("Read", {"file_path": str(path)}),
         _claude_edit,
-        rewrites_edits=True,  # puts `replace_all` in front
     ),
     "opencode": Client(
         "OpenCode",
