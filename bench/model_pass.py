@@ -92,13 +92,18 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--model", type=Path, default=default_folder("smollm2-135m"))
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--dtype", default="bfloat16", choices=("bfloat16", "float32"))
+    parser.add_argument(
+        "--exact", default="on", choices=("on", "off"), help="the same bits at every width"
+    )
     parser.add_argument("--threads", type=int, default=0, help="as the engine's (default 0: auto)")
     options = parser.parse_args(argv)
     try:
         device, dtype = resolve_device(options.device), parse_dtype(options.dtype)
         threads = set_threads(options.threads)
-        model = load_model(options.model, dtype=dtype, device=device)
+        exact = options.exact == "on"
+        model = load_model(options.model, dtype=dtype, device=device, exact=exact)
         conditions = f"{options.dtype}, {options.device}, {threads} thread{'s'[: threads > 1]}"
+        conditions += f", exact {options.exact}"
         sys.stderr.write(f"model-pass: {conditions}; filling the context\n")
         bench = Bench(model, conditions)
         bench.check()
