@@ -47,6 +47,11 @@ class BadParameter(RequestError):
     pass
 
 
+class BodyTimeout(RequestError):
+    status = 408
+    code = "request_timeout"
+
+
 class PromptTooLong(RequestError):
     code = "context_length_exceeded"
 

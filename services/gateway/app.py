@@ -25,9 +25,11 @@ RETRY_AFTER_S = "1"
 LOGGED_CHARACTERS = 100  # of a path or method that nobody serves
 PREFLIGHT_HEADERS = {
     "Access-Control-Allow-Methods": "GET, POST, DELETE",
-    "Access-Control-Allow-Headers": "authorization, content-type, x-api-key, anthropic-version",
     "Access-Control-Max-Age": "600",
 }
+# What a browser may send if its preflight does not say.
+USUAL_HEADERS = "authorization, content-type, x-api-key, anthropic-version"
+EXPOSED_HEADERS = "x-request-id, request-id, retry-after, x-ninfer-draft-generation"
 
 
 class App:
@@ -72,7 +74,7 @@ class App:
         try:
             self._guard.check_source(http)
             if http.method == "OPTIONS" and self._guard.allowed_origin(http) is not None:
-                return web.Response(status=204, headers=PREFLIGHT_HEADERS)
+                return web.Response(status=204, headers=_preflight(http))
             path = normalise(http.path)
             self._guard.check_key(http, path)
             handler = self._routes.find(http.method, path)
@@ -113,6 +115,7 @@ class App:
         origin = self._guard.allowed_origin(http)
         if origin is not None:
             response.headers["Access-Control-Allow-Origin"] = origin
+            response.headers["Access-Control-Expose-Headers"] = EXPOSED_HEADERS
             response.headers["Vary"] = "Origin"
 
     async def _health(self, _: web.Request) -> web.StreamResponse:
@@ -132,3 +135,9 @@ class App:
         return web.json_response(
             {"status": "ok", "services": services, "running": running, "waiting": waiting}
         )
+
+
+def _preflight(http: web.Request) -> dict[str, str]:
+    """An allowed origin may send any header: the official SDKs send a dozen of their own."""
+    asked = http.headers.get("Access-Control-Request-Headers", USUAL_HEADERS)
+    return {**PREFLIGHT_HEADERS, "Access-Control-Allow-Headers": asked}

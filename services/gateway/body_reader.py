@@ -4,7 +4,7 @@ import asyncio
 
 from aiohttp import web
 
-from shared.errors import BadParameter, BodyTooLarge, Overloaded, UnsupportedMedia
+from shared.errors import BadParameter, BodyTimeout, BodyTooLarge, Overloaded, UnsupportedMedia
 
 BODIES_AT_ONCE = 8  # as many of the largest size may be arriving; all others are much smaller
 
@@ -44,7 +44,7 @@ class BodyReader:
                     if self._held > BODIES_AT_ONCE * self._max_bytes:
                         raise Overloaded("too many large bodies are arriving; try again")
         except TimeoutError as exc:
-            raise BadParameter("the body did not arrive in time") from exc
+            raise BodyTimeout("the body did not arrive in time") from exc
         except web.RequestPayloadError as exc:
             raise BadParameter("the body could not be read") from exc
         finally:

@@ -54,10 +54,14 @@ class Planner:
         """
         self.check_model(request)
         context = engine.model.max_context
-        prompt = await self.prompt_of(request, context)
-        room = context - len(prompt.ids)
-        if room < 1:
-            raise _too_long(context, len(prompt.ids))
+        try:
+            prompt = await self.prompt_of(request, context)
+            room = context - len(prompt.ids)
+            if room < 1:
+                raise _too_long(context, len(prompt.ids))
+        except PromptTooLong as error:
+            error.param = request.prompt_param
+            raise
         limit = min(request.max_tokens or self.default_max_tokens, room)
         sampling = self._sampling_of(request)
         tool_texts = request.prompt.tool_texts if isinstance(request.prompt, Conversation) else ()
@@ -177,7 +181,9 @@ class Planner:
         if marks is None and not request.wishes.needs_thinking:
             return None
         if marks is None:
-            raise BadParameter("this model has no thinking marks to close", param="thinking_budget")
+            raise BadParameter(
+                "this model has no thinking marks to close", param="ninfer.thinking_budget"
+            )
         start_id, end_id = marks
         return ThinkingLimit(
             budget_tokens=budget,

@@ -13,6 +13,7 @@ from services.gateway.wishes import Wishes
 class Request:
     body: msgspec.Struct  # as its protocol parsed it; only that protocol's reply reads it
     prompt: Conversation | RawPrompt
+    prompt_param: str = "messages"  # the body's field that holds it
     described: dict[str, Any]  # for the log: counts and switches, no text
     model: str | None = None
     any_model: bool = False  # the name is only a label

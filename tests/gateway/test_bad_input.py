@@ -69,7 +69,7 @@ REFUSED: list[tuple[dict[str, Any], int, str, str | None]] = [
     ({"min_tokens": -1}, 400, "", "min_tokens"),
     ({"ninfer": {"ngram_draft_tokens": 64}}, 400, "", "ninfer.ngram_draft_tokens"),
     ({"ninfer": {"wide": 1}}, 400, "", "ninfer"),
-    ({"ninfer": {"thinking_budget": 9}}, 400, "", "thinking_budget"),
+    ({"ninfer": {"thinking_budget": 9}}, 400, "", "ninfer.thinking_budget"),
     ({"modalities": ["text", "audio"]}, 400, "", "modalities"),
     ({"functions": [{"name": "f"}]}, 400, "", "functions"),
     ({"chat_template": "{{ 1 }}"}, 400, "", "chat_template"),
@@ -183,7 +183,7 @@ async def test_a_body_that_does_not_arrive_is_given_up(serve: Serve) -> None:
 
     async with serve(say([]), indexer=False, body_timeout_s=0.2) as served:
         status, error = await refuse(served, stuck())
-    assert status == 400
+    assert status == 408
     assert "in time" in error["message"]
 
 

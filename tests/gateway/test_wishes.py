@@ -118,3 +118,35 @@ async def test_a_stream_ends_with_the_servers_own_facts(serve: Serve) -> None:
         assert finish["choices"][0]["finish_reason"] == "stop"
         assert finish["timings"]["predicted_n"] == 4
         assert finish["ninfer"]["speculative"]["num_drafts"] == 0
+
+
+async def test_what_is_no_text_in_a_tools_result_is_named_and_elsewhere_refused(
+    serve: Serve,
+) -> None:
+    image = {"type": "image_url", "image_url": {"url": "data:,"}}
+    result = {
+        "role": "tool",
+        "tool_call_id": "1",
+        "content": [{"type": "text", "text": "a"}, image],
+    }
+    said = {"role": "assistant", "content": [{"type": "refusal", "refusal": "no"}]}
+    async with serve(say([])) as served:
+        status, body = await served.chat(messages=[{"role": "user", "content": "hi"}, said, result])
+        assert status == 200, body
+        prompt = served.tokenizer.decode(served.engine.generates[0].prompt_ids)
+        assert "[image_url]" in prompt
+        assert "no" in prompt
+        status, body = await served.chat(messages=[{"role": "user", "content": [image]}])
+        assert (status, body["error"]["param"]) == (400, "messages[0].content[0]")
+
+
+async def test_completions_hold_to_grammars_and_blame_their_prompt(serve: Serve) -> None:
+    async with serve(say([]), engine={"max_context": 64}) as served:
+        url = f"{served.url}/v1/completions"
+        wanted = {"prompt": "a", "structured_outputs": {"regex": "[0-9]+"}}
+        async with served.http.post(url, json=wanted) as answer:
+            assert answer.status == 200
+        assert served.engine.generates[0].grammar is not None
+        async with served.http.post(url, json={"prompt": "word " * 200}) as answer:
+            assert answer.status == 400
+            assert (await answer.json())["error"]["param"] == "prompt"

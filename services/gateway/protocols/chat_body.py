@@ -23,6 +23,7 @@ Bias = Annotated[float, Meta(ge=-100, le=100)]
 class Part(msgspec.Struct):
     type: str
     text: str | None = None
+    refusal: str | None = None
 
 
 class Function(msgspec.Struct):

@@ -142,7 +142,7 @@ def _turn(message: ChatMessage, where: str) -> Turn:
     role = ROLES.get(message.role)
     if role is None:
         raise BadParameter(f"unknown role '{message.role}'", param=f"{where}.role")
-    parts = _parts(message.content, f"{where}.content")
+    parts = _parts(message.content, f"{where}.content", is_result=role == "tool")
     text = "".join(parts)
     if role == "tool":
         kept = tuple(part for part in parts if part)
@@ -161,13 +161,23 @@ def _calls(message: ChatMessage) -> list[ToolCall]:
     return message.tool_calls or []
 
 
-def _parts(content: str | list[Part] | None, param: str) -> list[str]:
+def _parts(content: str | list[Part] | None, param: str, *, is_result: bool = False) -> list[str]:
     if content is None or isinstance(content, str):
         return [content or ""]
-    for part in content:
-        if part.type not in ("text", "input_text", "output_text") or part.text is None:
-            raise BadParameter(f"only text parts are served, not '{part.type}'", param=param)
-    return [part.text or "" for part in content]
+    return [_part(part, f"{param}[{i}]", is_result=is_result) for i, part in enumerate(content)]
+
+
+def _part(part: Part, param: str, *, is_result: bool) -> str:
+    """What is no text in a tool's result is named to the model: a refusal would end the session."""
+    if part.type in ("text", "input_text", "output_text") and part.text is not None:
+        return part.text
+    if part.type == "refusal" and part.refusal is not None:
+        return part.refusal
+    if is_result:
+        return f"[{part.type}]"
+    if part.type == "text":
+        raise BadParameter("a text part needs a text", param=f"{param}.text")
+    raise BadParameter(f"only text parts are served, not '{part.type}'", param=param)
 
 
 def _predicted_of(body: ChatBody) -> str | None:

@@ -15,6 +15,7 @@ from services.gateway.protocols.ninfer_options import wishes_of
 from services.gateway.protocols.openai_errors import error_body
 from services.gateway.protocols.protocol import Head
 from services.gateway.protocols.sse import DONE, data
+from services.gateway.protocols.structured import grammar_of
 from services.gateway.protocols.usage import chat_usage, ninfer_object, timings
 from services.gateway.request import Request
 from shared.errors import BadParameter, NinferError
@@ -30,10 +31,12 @@ def parse(raw: bytes) -> Request:
         wishes_of(body.ninfer),
         logit_bias=bias_of(body.logit_bias),
         min_tokens=body.min_tokens or 0,
+        grammar=grammar_of(body),
     )
     return Request(
         body=body,
         prompt=RawPrompt(_prompt_of(body.prompt)),
+        prompt_param="prompt",
         described=_describe(body),
         model=body.model,
         stream=bool(body.stream),

@@ -5,7 +5,12 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from services.gateway.protocols.chat_body import Bias, StreamOptions
+from services.gateway.protocols.chat_body import (
+    Bias,
+    ResponseFormat,
+    StreamOptions,
+    StructuredOutputs,
+)
 from services.gateway.protocols.decoding import Count, Penalty, Share, Temperature, TopK, TopP
 from services.gateway.protocols.ninfer_options import NinferOptions
 
@@ -25,6 +30,12 @@ class CompletionsBody(msgspec.Struct):
     repetition_penalty: Annotated[float, Meta(gt=0, le=10)] | None = None
     logit_bias: Annotated[dict[str, Bias], Meta(max_length=1024)] | None = None
     min_tokens: Annotated[int, Meta(ge=0)] | None = None
+    response_format: ResponseFormat | None = None
+    structured_outputs: StructuredOutputs | None = None
+    guided_json: dict[str, Any] | None = None
+    guided_regex: str | None = None
+    guided_choice: list[str] | None = None
+    guided_grammar: str | None = None
     seed: int | None = None
     stop: str | list[str] | None = None
     stream: bool | None = None

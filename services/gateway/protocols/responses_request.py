@@ -56,6 +56,7 @@ def parse(raw: bytes, store: ResponseStore) -> Request:
     return Request(
         body=ResponsesInput(body, items),
         prompt=conversation,
+        prompt_param="input",
         described=_describe(body, conversation),
         model=body.model,
         stream=bool(body.stream),

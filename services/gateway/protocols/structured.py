@@ -1,12 +1,13 @@
-"""The many ways in which a chat body asks for structured output; at most one of them."""
+"""The many ways in which a body asks for structured output; at most one of them."""
 
 from services.gateway import grammars
 from services.gateway.protocols.chat_body import ChatBody, ResponseFormat, StructuredOutputs
+from services.gateway.protocols.completions_body import CompletionsBody
 from services.gateway.protocols.responses_body import Format
 from shared.errors import BadParameter
 
 
-def grammar_of(body: ChatBody) -> str | None:
+def grammar_of(body: ChatBody | CompletionsBody) -> str | None:
     """Raises BadParameter: two wishes at once, or one that cannot be held to."""
     found = {
         "response_format": _of_format(body.response_format),
