@@ -59,8 +59,12 @@ class Session:
         return None if kind is None else self._kinds[kind][span_id]
 
     def by_sight(self) -> list[Entry]:
-        """The one seen last stands last; of one publication, the highest kind."""
-        return sorted(self, key=lambda entry: entry.seen)
+        """The one seen last stands last; of one publication, what the model wrote.
+
+        The last of equal matches is copied, and a file that was written again since it was read is
+        a better source than what was read.
+        """
+        return sorted(self, key=lambda entry: (entry.seen, entry.kind is SpanKind.GENERATED))
 
     def bytes_up_to(self, kind: SpanKind) -> int:
         """What evicting all entries of no higher kind would give back."""
