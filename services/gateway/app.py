@@ -7,21 +7,23 @@ from typing import Any
 import structlog
 from aiohttp import web
 
-from services.gateway.connections import Connection
+from services.gateway.connections import Connection, is_plainly_framed
 from services.gateway.models import is_anthropic
 from services.gateway.protocols.openai_errors import error_body
 from services.gateway.request_log import describe_error
-from services.gateway.routes import Routes, normalise
+from services.gateway.routes import Handler, Routes, normalise
 from services.gateway.security import Guard
-from services.gateway.service import CLIENT_CHARACTERS, REQUEST_ID, GenerationService
+from services.gateway.service import CLIENT_CHARACTERS, ID_PREFIX, REQUEST_ID, GenerationService
 from shared.errors import (
     BadParameter,
     EngineFault,
     MethodNotAllowed,
     NinferError,
+    NotFound,
 )
 
 RETRY_AFTER_S = "1"
+CLOSING = (408, 413)  # the rest of their body is not wanted
 LOGGED_CHARACTERS = 100  # of a path or method that nobody serves
 PREFLIGHT_HEADERS = {
     "Access-Control-Allow-Methods": "GET, POST, DELETE",
@@ -43,7 +45,9 @@ class App:
         self._routes.add("/health", "GET", self._health)
 
     def build(self) -> web.Application:
-        application = web.Application(client_max_size=self._service.config.max_body_mib << 20)
+        application = web.Application(
+            client_max_size=self._service.config.max_body_mib << 20, middlewares=[_without_path]
+        )
         application.router.add_route(
             "*", r"/{tail:[\s\S]*}", self._dispatch, expect_handler=self._answer_expectation
         )
@@ -51,7 +55,7 @@ class App:
         return application
 
     async def _dispatch(self, http: web.Request) -> web.StreamResponse:
-        http[REQUEST_ID] = uuid.uuid4().hex
+        http[REQUEST_ID] = f"{ID_PREFIX}{uuid.uuid4().hex}"
         if isinstance(http.protocol, Connection):
             http.protocol.request_came()
         try:
@@ -72,6 +76,8 @@ class App:
 
     async def _route(self, http: web.Request) -> web.StreamResponse:
         try:
+            if not is_plainly_framed(http):
+                raise BadParameter("only the transfer coding chunked is served")
             self._guard.check_source(http)
             if http.method == "OPTIONS" and self._guard.allowed_origin(http) is not None:
                 return web.Response(status=204, headers=_preflight(http))
@@ -98,18 +104,23 @@ class App:
         if isinstance(error, MethodNotAllowed):
             headers["Allow"] = error.allowed
         body = self._error_body(http, error)
-        return web.json_response(body, status=error.status, headers=headers)
+        response = web.json_response(body, status=error.status, headers=headers)
+        if error.status in CLOSING or not is_plainly_framed(http):
+            response.force_close()  # what goes on arriving is no next request
+        return response
 
     def _error_body(self, http: web.Request, error: NinferError) -> dict[str, Any]:
         """In the shape of the protocol that was called, or of the client's usual one."""
-        path = normalise(http.path).removesuffix("/count_tokens")
-        protocol = self._routes.protocols.get("/messages" if is_anthropic(http) else path)
+        path = normalise(http.path)
+        if is_anthropic(http) or path.startswith("/messages/"):
+            path = "/messages"
+        protocol = self._routes.protocols.get(path)
         shape = protocol.error if protocol else error_body
         return shape(error, http[REQUEST_ID])
 
     async def _add_headers(self, http: web.Request, response: web.StreamResponse) -> None:
         # absent where aiohttp refused before the handler
-        request_id = http.get(REQUEST_ID) or uuid.uuid4().hex
+        request_id = http.get(REQUEST_ID) or f"{ID_PREFIX}{uuid.uuid4().hex}"
         response.headers["x-request-id"] = request_id
         response.headers["request-id"] = request_id  # Anthropic's name for it
         origin = self._guard.allowed_origin(http)
@@ -135,6 +146,14 @@ class App:
         return web.json_response(
             {"status": "ok", "services": services, "running": running, "waiting": waiting}
         )
+
+
+@web.middleware
+async def _without_path(http: web.Request, handler: Handler) -> web.StreamResponse:
+    """`OPTIONS *` and the like reach no route; what they get is JSON too."""
+    if http.path.startswith("/"):
+        return await handler(http)
+    return web.json_response(error_body(NotFound("there is no such path")), status=404)
 
 
 def _preflight(http: web.Request) -> dict[str, str]:

@@ -15,6 +15,14 @@ MAX_LINE_BYTES = 16 << 10  # the request line, and each header: agents send some
 MAX_HEADERS = 128
 FIRST_HEADERS_S = 10.0
 KEEP_ALIVE_S = 75.0
+LINGER_S = 2.0  # an answered body may go on arriving, so that its sender gets to read the answer
+
+
+def is_plainly_framed(http: web.BaseRequest) -> bool:
+    """The parser reads any list of codings that ends in chunked, and would take what is inside a
+    compressed body for the body itself."""
+    codings = [coding.lower() for coding in http.headers.getall("Transfer-Encoding", [])]
+    return codings in ([], ["chunked"])
 
 
 class Connection(web.RequestHandler):
@@ -57,7 +65,7 @@ class Connection(web.RequestHandler):
         error: NinferError = BadParameter("the request is not valid HTTP")
         if isinstance(exc, LineTooLong):
             error = HeadersTooLarge("the request line or a header is too long")
-        request_id = uuid.uuid4().hex
+        request_id = f"req_{uuid.uuid4().hex}"
         self._server.log.request_error(
             {"request_id": request_id, "protocol": None}, "http", describe_error(error)
         )
@@ -110,6 +118,7 @@ class ConnectionRunner(web.AppRunner):
             handler_cancellation=True,
             access_log=None,
             keepalive_timeout=KEEP_ALIVE_S,
+            lingering_time=LINGER_S,
             auto_decompress=False,  # compressed bodies are refused, so none may grow in memory
             max_line_size=MAX_LINE_BYTES,
             max_field_size=MAX_LINE_BYTES,

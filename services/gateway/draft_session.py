@@ -16,6 +16,9 @@ from shared.session_names import public_id
 from shared.tokenizer import Tokenizer
 
 
+OFF = "archive_off"
+
+
 @dataclass(frozen=True)
 class NamedSession:
     """The session of one request, if it names one."""
@@ -65,7 +68,10 @@ class SessionNaming:
         """A named session mixes the seed with fresh random bits, so that what is retained cannot
         depend on the draws that will accept it."""
         if not self.enabled:
-            return generate, NamedSession()
+            # nothing is retained, and whoever named a session is told so
+            asked = resolve(Headers.of(headers), None, None, native=False)
+            named = asked.key is not None or asked.reason is not None
+            return generate, NamedSession(identity=Identity(reason=OFF if named else None))
         identity = resolve(
             Headers.of(headers), request.client_metadata, request.metadata, native=self.native
         )

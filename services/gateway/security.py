@@ -32,8 +32,19 @@ class Guard:
             raise Unauthorized("a valid API key is required")
 
     def allowed_origin(self, http: web.Request) -> str | None:
+        """The page's origin if it may call: one that is listed, or the server's own."""
         origins = http.headers.getall("Origin", [])
-        return origins[0] if len(origins) == 1 and origins[0] in self._origins else None
+        if len(origins) != 1:
+            return None
+        may_call = origins[0] in self._origins or self._is_own(origins[0], http)
+        return origins[0] if may_call else None
+
+    def _is_own(self, origin: str, http: web.Request) -> bool:
+        """Served here and under a name of ours, else a rebound name would be its own origin."""
+        hosts = http.headers.getall("Host", [])
+        if len(hosts) != 1 or _host_name(hosts[0]) not in self._hosts:
+            return False
+        return origin == f"http://{hosts[0].lower().removesuffix(':80')}"
 
     def _has_key(self, http: web.Request) -> bool:
         assert self._key is not None

@@ -43,6 +43,7 @@ DISCONNECTED = {
 }
 
 REQUEST_ID = web.RequestKey("request_id", str)
+ID_PREFIX = "req_"  # of calls that reach no protocol
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ class GenerationService:
         """Everything that can be refused is refused before the first byte of an answer."""
         began_s = time.monotonic()
         # one name for the reply's header and id, the log and the other processes
-        http[REQUEST_ID] = f"{protocol.id_prefix}{http[REQUEST_ID]}"
+        http[REQUEST_ID] = protocol.id_prefix + http[REQUEST_ID].removeprefix(ID_PREFIX)
         described: dict[str, Any] = {
             "request_id": http[REQUEST_ID],
             "protocol": protocol.name,

@@ -223,7 +223,7 @@ async def test_with_the_archive_off_nothing_changes(serve: Serve) -> None:
     generate = served.engine.generates[0]
     assert (generate.session, generate.sampling.seed) == (None, 7)
     assert HEADER not in headers
-    assert "draft_session" not in body["ninfer"]
+    assert body["ninfer"]["draft_session"]["reason"] == "archive_off"
     assert set(line["ngram_archive"]) == FIELDS
     assert not line["ngram_archive"]["enabled"]
 
@@ -349,3 +349,20 @@ async def test_an_absent_archive_is_a_503_and_shows_in_health(serve: Serve) -> N
         found = await health(served)
     assert found["services"]["archive"] == "unavailable"
     assert found["status"] == "ok"
+
+
+@pytest.mark.parametrize("name", ["s", "a b"])
+async def test_a_name_is_not_silently_ignored_where_nothing_is_retained(
+    serve: Serve, name: str
+) -> None:
+    async with serve(answering(None)) as served:
+        _, body = await ask(served, {"X-NInfer-Draft-Session": name})
+        line = await served.wait_for_log("request_done")
+        assert served.engine.generates[0].session is None
+    assert body["ninfer"]["draft_session"] == {
+        "bound": False,
+        "published": False,
+        "reason": "archive_off",
+    }
+    assert line["ngram_archive"]["enabled"] is False
+    assert line["ngram_archive"]["reason"] == "archive_off"

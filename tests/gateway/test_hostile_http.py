@@ -61,6 +61,16 @@ BAD_HTTP = {
     "length of letters": POST + b"Content-Length: ten\r\n\r\n" + BODY,
     "huge length": POST + b"Content-Length: 99999999999999999999\r\n\r\n" + BODY,
     "other transfer coding": POST + b"Transfer-Encoding: gzip\r\n\r\n" + BODY,
+    "compressed and chunked": POST
+    + b"Transfer-Encoding: gzip, chunked\r\n\r\n"
+    + chunk(BODY)
+    + b"0\r\n\r\n",
+    "coded in two headers": POST
+    + b"Transfer-Encoding: gzip\r\n"
+    + CHUNKED
+    + b"\r\n"
+    + chunk(BODY)
+    + b"0\r\n\r\n",
     "chunked twice": POST + b"Transfer-Encoding: chunked, chunked\r\n\r\n" + chunk(BODY),
     "chunked in disguise": POST + b"Transfer-Encoding: xchunked\r\n\r\n" + chunk(BODY),
     "folded header": POST + b"X-A: b\r\n c\r\n" + LENGTH + b"\r\n" + BODY,
@@ -116,6 +126,32 @@ async def test_chunked_bodies_are_read(serve: Serve) -> None:
     raw = POST + CHUNKED + b"Connection: close\r\n\r\n" + pieces + b"0\r\n\r\n"
     async with serve(say([]), indexer=False) as served:
         assert statuses(await answers(served, raw)) == [200]
+
+
+@pytest.mark.parametrize(
+    ("options", "body", "status"),
+    [
+        ({"max_body_mib": 1}, CHUNKED + b"\r\n" + chunk(b" " * (1 << 20) + b"{}"), 413),
+        ({"max_body_mib": 1}, b"Content-Length: 2000000\r\n\r\n", 413),
+        ({"body_timeout_s": 0.2}, LENGTH + b"\r\n" + BODY[:5], 408),
+    ],
+)
+async def test_a_body_that_is_not_wanted_ends_the_connection(
+    serve: Serve, options: dict[str, Any], body: bytes, status: int
+) -> None:
+    async with serve(say([]), indexer=False, **options) as served:
+        received = await answers(served, POST + body)
+    assert statuses(received) == [status]
+    assert b"connection: close" in received.lower()
+
+
+async def test_calls_without_a_path_get_json(serve: Serve) -> None:
+    async with serve(say([]), indexer=False) as served:
+        received = await answers(
+            served, b"OPTIONS * HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+        )
+    assert statuses(received) == [404]
+    assert json.loads(received.partition(b"\r\n\r\n")[2])["error"]["code"] == "not_found"
 
 
 async def test_half_sent_bodies_do_not_keep_others_out(serve: Serve) -> None:

@@ -45,6 +45,19 @@ async def test_pages_are_refused_before_any_work(serve: Serve, origin: str) -> N
         assert not served.engine.generates
 
 
+async def test_the_servers_own_page_may_call_and_no_rebound_name_is_its_own(serve: Serve) -> None:
+    async with serve(say([]), indexer=False) as served:
+        assert (await get(served, "/v1/models", Origin=served.url))[0] == 200
+        named = {"Host": "localhost", "Origin": "http://localhost"}
+        assert (await get(served, "/v1/models", **named))[0] == 200
+        for origin in (served.url.replace("http", "https"), f"{served.url}0", "http://localhost"):
+            assert (await get(served, "/v1/models", Origin=origin))[0] == 403
+        rebound = {"Host": "evil.example", "Origin": "http://evil.example"}
+        status, body = await get(served, "/v1/models", **rebound)
+    assert status == 403
+    assert "Host" in body["error"]["message"]
+
+
 async def test_an_allowed_page_may_call_and_read(serve: Serve) -> None:
     page = {"Origin": "http://localhost:3000"}
     async with serve(
@@ -140,6 +153,14 @@ async def test_unknown_paths_get_json(serve: Serve, path: str) -> None:
     async with serve(say([]), indexer=False) as served:
         status, body = await get(served, path)
     assert (status, body["error"]["code"]) == (404, "not_found")
+
+
+@pytest.mark.parametrize("path", ["/v1/messages/batches", "/v1/messages/batches/x/results"])
+async def test_unknown_paths_of_anthropics_have_its_shape(serve: Serve, path: str) -> None:
+    async with serve(say([]), indexer=False) as served:
+        status, body = await get(served, path)
+    assert (status, body["type"], body["error"]["type"]) == (404, "error", "not_found_error")
+    assert body["request_id"].startswith("req_")
 
 
 @pytest.mark.parametrize(
