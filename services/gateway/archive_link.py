@@ -8,6 +8,7 @@ import structlog
 import zmq
 import zmq.asyncio
 
+from services.gateway.peer_starts import PeerStarts
 from shared import sockets
 from shared.errors import ArchiveAbsent
 from shared.messages import (
@@ -36,6 +37,7 @@ class ArchiveLink:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         asynchronous = zmq.asyncio.Context(self._context)
         self._socket = sockets.connect(asynchronous, zmq.DEALER, endpoint)
+        self.starts = PeerStarts(self._context, self._socket)
 
     @property
     def is_there(self) -> bool:
@@ -56,6 +58,7 @@ class ArchiveLink:
         return answer.sessions
 
     def close(self) -> None:
+        self.starts.close()
         self._socket.close()
         self._context.destroy(linger=0)
 

@@ -46,6 +46,8 @@ class EngineLink:
     ) -> None:
         self.ready: EngineReady | None = None
         self.status: EngineStatus | None = None
+        self.starts = 0  # of engines, since this gateway's own
+        self.output_tokens = 0  # that came, of all requests
         self._on_start = on_start  # called once for each engine that starts
         self._silent_s = silent_s
         self._instance_id: str | None = None
@@ -127,6 +129,8 @@ class EngineLink:
             case EngineStatus():
                 self.status = message
             case OutputTokens() | Finished() | Failed():
+                if isinstance(message, OutputTokens):
+                    self.output_tokens += len(message.token_ids)
                 queue = self._queues.get(message.request_id)
                 if queue is not None:
                     queue.put_nowait(message)
@@ -142,6 +146,7 @@ class EngineLink:
         self.ready = ready
         if self._instance_id != ready.instance_id:
             self._instance_id = ready.instance_id
+            self.starts += 1
             self._on_start(ready)
 
     def _watch(self) -> None:

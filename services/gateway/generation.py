@@ -16,6 +16,7 @@ from services.gateway.output.events import Event, merged
 from services.gateway.output.output import Output
 from services.gateway.output.token_logprobs import LogprobCollector
 from services.gateway.request_log import RequestLog, describe_error
+from services.gateway.token_gaps import TokenGaps
 from shared.errors import EngineDead, NinferError, by_code
 from shared.messages import (
     ArchiveStats,
@@ -56,6 +57,7 @@ class Generation:
     indexer: IndexerLink
     log: RequestLog
     drafts: DraftRecords
+    gaps: TokenGaps
     generate: Generate
     index: BuildIndex | None
     output: Output
@@ -67,6 +69,7 @@ class Generation:
     finished: Finished | None = None
     _prepared_s: float = 0.0
     _first_text_s: float | None = None
+    _last_tokens_s: float | None = None
     _queue: "asyncio.Queue[Reply]" = field(init=False)
     _kept: Reply | None = None  # taken from the queue, for the next turn
     _logprobs: LogprobCollector | None = field(init=False, default=None)
@@ -176,6 +179,10 @@ class Generation:
                 assert_never(reply)
 
     def _take_tokens(self, reply: OutputTokens) -> list[Event]:
+        now_s = time.monotonic()
+        if self._last_tokens_s is not None:
+            self.gaps.add(now_s - self._last_tokens_s)
+        self._last_tokens_s = now_s
         was_stopped = self.output.stop is not None
         tokens, reasoning = self.output.tokens, self.output.reasoning_tokens
         events = self.output.push(reply.token_ids.tolist())

@@ -3,6 +3,7 @@
 import structlog
 import zmq
 
+from services.gateway.peer_starts import PeerStarts
 from shared import sockets
 from shared.messages import BuildIndex, DropIndex, GatewayToIndexer
 from shared.wire import Codec
@@ -16,6 +17,8 @@ class IndexerLink:
         self._codec: Codec[GatewayToIndexer] = Codec(GatewayToIndexer)
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._socket = sockets.connect(self._context, zmq.PUSH, endpoint)
+        self.starts = PeerStarts(self._context, self._socket)
+        self.lost = 0  # requests that went without an index
 
     @property
     def is_there(self) -> bool:
@@ -30,9 +33,11 @@ class IndexerLink:
         self._try(DropIndex(request_id=request_id))
 
     def log_absence(self, request_id: str) -> None:
+        self.lost += 1
         self._log.warning("indexer_absent", request_id=request_id)
 
     def close(self) -> None:
+        self.starts.close()
         self._context.destroy(linger=0)
 
     def _try(self, message: GatewayToIndexer) -> bool:

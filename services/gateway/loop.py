@@ -22,10 +22,13 @@ from services.gateway.draft_records import DraftRecords
 from services.gateway.draft_session import SessionNaming
 from services.gateway.engine_link import EngineLink
 from services.gateway.indexer_link import IndexerLink
+from services.gateway.metrics import Metrics
+from services.gateway.metrics_collector import LiveMetrics
 from services.gateway.output.choice import tool_parser_of
 from services.gateway.planner import Planner
 from services.gateway.request_log import RequestLog, redact
 from services.gateway.service import GenerationService
+from services.gateway.token_gaps import TokenGaps
 from shared import endpoints, lifecycle, logs, options
 from shared.errors import ConfigError
 from shared.template import ChatTemplate
@@ -140,19 +143,27 @@ def build_service(config: GatewayConfig, channels: endpoints.Endpoints) -> Gener
         ),
         calls=CallMemory(),
     )
-    log = RequestLog(config.request_log_jsonl, _describe(config, planner))
+    metrics = Metrics(planner.model_id)
+    log = RequestLog(config.request_log_jsonl, _describe(config, planner), [metrics])
     link = EngineLink(channels.generate, log.server_start)
+    indexer = IndexerLink(channels.build)
+    archive = ArchiveLink(channels.sessions) if config.ngram_archive_mib else None
+    admission, gaps = Admission(link), TokenGaps()
     return GenerationService(
         config=config,
         planner=planner,
         tokenizer=tokenizer,
         link=link,
-        indexer=IndexerLink(channels.build),
-        archive=ArchiveLink(channels.sessions) if config.ngram_archive_mib else None,
+        indexer=indexer,
+        archive=archive,
         log=log,
-        admission=Admission(link),
+        admission=admission,
         bodies=BodyReader(config.max_body_mib << 20, config.body_timeout_s),
         drafts=DraftRecords(config.draft_records),
+        gaps=gaps,
+        metrics=LiveMetrics(
+            metrics, link=link, indexer=indexer, archive=archive, admission=admission, gaps=gaps
+        ),
     )
 
 

@@ -8,6 +8,7 @@ request_error. A request refused before its start has only a request_error with 
 import contextlib
 import time
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -15,6 +16,7 @@ import msgspec
 import structlog
 
 from services.gateway.acceptance import acceptance
+from services.gateway.request_observer import RequestObserver
 from shared.errors import ConfigError, NinferError
 from shared.messages import EngineReady, GenerationStats
 
@@ -25,15 +27,21 @@ SCHEMA_VERSION = 1
 class RequestLog:
     """Appends to a file, if there is one, and prints a readable line for each finished request.
 
-    `server` describes this process in each server_start line.
+    `server` describes this process in each server_start line. `observers` hear the same events.
     """
 
-    def __init__(self, path: Path | None, server: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        path: Path | None,
+        server: dict[str, Any],
+        observers: Sequence[RequestObserver] = (),
+    ) -> None:
         try:
             self._file: TextIO | None = path.open("a", encoding="utf-8") if path else None
         except OSError as exc:
             raise ConfigError(f"--request-log-jsonl {path} cannot be written: {exc}") from exc
         self._server = server
+        self._observers = observers
         self._log = structlog.get_logger(service="gateway")
         self._render = structlog.processors.JSONRenderer()
         self._instance_id = uuid.uuid4().hex
@@ -52,6 +60,8 @@ class RequestLog:
 
     def request_start(self, request: dict[str, Any]) -> None:
         self._write("request_start", request=request)
+        for observer in self._observers:
+            observer.request_start(request)
 
     def request_done(
         self,
@@ -94,9 +104,13 @@ class RequestLog:
         )
         shown = summary(stats, completion_tokens, timings["ttft"])
         self._log.info("request_done", request_id=request["request_id"], reason=reason, **shown)
+        for observer in self._observers:
+            observer.request_done(request, reason, stats, completion_tokens, timings)
 
     def request_error(self, request: dict[str, Any], phase: str, error: dict[str, Any]) -> None:
         self._write("request_error", request=request, phase=phase, error=error)
+        for observer in self._observers:
+            observer.request_error(request, phase, error)
         self._log.warning(
             "request_error",
             request_id=request["request_id"],

@@ -41,6 +41,7 @@ class Routes:
             "/models": {"GET": models.list},
             "/ninfer/requests": {"GET": service.drafts.list},
             "/ninfer/sessions": {"GET": sessions.list, "DELETE": sessions.delete_all},
+            "/metrics": {"GET": service.metrics.show},
             "/tokenize": {"POST": tokens.tokenize},
             "/detokenize": {"POST": tokens.detokenize},
             "/openapi.json": {"GET": self._openapi},

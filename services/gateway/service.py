@@ -18,6 +18,7 @@ from services.gateway.draft_session import generation_comment, generation_header
 from services.gateway.engine_link import EngineLink
 from services.gateway.generation import Generation
 from services.gateway.indexer_link import IndexerLink
+from services.gateway.metrics_collector import LiveMetrics
 from services.gateway.output.events import Event, merged
 from services.gateway.output.output import Output
 from services.gateway.planner import Plan, Planner
@@ -25,6 +26,7 @@ from services.gateway.protocols.protocol import Head, ProtocolHandler, Reply
 from services.gateway.protocols.usage import ninfer_object
 from services.gateway.request import Request
 from services.gateway.request_log import RequestLog, describe_error
+from services.gateway.token_gaps import TokenGaps
 from shared.errors import EngineFault, NinferError
 from shared.tokenizer import Tokenizer
 
@@ -60,6 +62,8 @@ class GenerationService:
     admission: Admission
     bodies: BodyReader
     drafts: DraftRecords
+    gaps: TokenGaps
+    metrics: LiveMetrics
     abandoned: set[asyncio.Task[None]] = field(default_factory=set)  # last word awaited
 
     async def handle(self, http: web.Request, protocol: ProtocolHandler) -> web.StreamResponse:
@@ -109,6 +113,7 @@ class GenerationService:
             indexer=self.indexer,
             log=self.log,
             drafts=self.drafts,
+            gaps=self.gaps,
             generate=plan.generate,
             index=plan.index,
             output=Output(self.tokenizer, plan.parser, plan.stops),
