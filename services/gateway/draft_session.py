@@ -15,7 +15,6 @@ from shared.messages import ArchiveStats, DraftSession, Finished, Generate
 from shared.session_names import public_id
 from shared.tokenizer import Tokenizer
 
-
 OFF = "archive_off"
 
 
