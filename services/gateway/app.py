@@ -149,10 +149,10 @@ class App:
 
 
 @web.middleware
-async def _without_path(http: web.Request, handler: Handler) -> web.StreamResponse:
+async def _without_path(request: web.Request, handler: Handler) -> web.StreamResponse:
     """`OPTIONS *` and the like reach no route; what they get is JSON too."""
-    if http.path.startswith("/"):
-        return await handler(http)
+    if request.path.startswith("/"):
+        return await handler(request)
     return web.json_response(error_body(NotFound("there is no such path")), status=404)
 
 

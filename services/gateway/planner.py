@@ -12,6 +12,7 @@ import numpy as np
 from services.gateway.call_memory import CallMemory
 from services.gateway.conversation import Conversation, RawPrompt
 from services.gateway.draft_session import NamedSession, SessionNaming
+from services.gateway.effort import BUDGETS
 from services.gateway.output.choice import ToolParser, parser_for
 from services.gateway.output.output import OutputParser, PlainParser
 from services.gateway.rendering import messages_of
@@ -20,6 +21,8 @@ from shared.errors import BadParameter, ModelNotFound, PromptTooLong
 from shared.messages import BuildIndex, EngineReady, Generate, Grammar, Sampling, ThinkingLimit
 from shared.template import ChatTemplate, Prompt
 from shared.tokenizer import Tokenizer
+
+NEVER = -1e9  # logit bias, far below what any model says
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,7 @@ class Planner:
         except PromptTooLong as error:
             error.param = request.prompt_param
             raise
-        limit = min(request.max_tokens or self.default_max_tokens, room)
+        limit = min(self._asked_limit(request), room)
         sampling = self._sampling_of(request)
         tool_texts = request.prompt.tool_texts if isinstance(request.prompt, Conversation) else ()
         index = BuildIndex(
@@ -77,8 +80,8 @@ class Planner:
                 request_id=request_id,
                 prompt_ids=prompt.ids,
                 max_output_tokens=limit,
-                stop_ids=self.tokenizer.stop_ids,
-                sampling=sampling,
+                stop_ids=self._stop_ids_of(request),
+                sampling=self._without_end(sampling) if request.wishes.ignore_eos else sampling,
                 expect_index=copies,
                 queue_deadline_s=self.queue_timeout_s,
                 min_output_tokens=min(request.wishes.min_tokens, limit),
@@ -96,6 +99,31 @@ class Planner:
         generate, session = await self.sessions.apply(plan.generate, request, headers)
         described = plan.described | {"draft_session": session.session_id}
         return replace(plan, generate=generate, session=session, described=described)
+
+    def _asked_limit(self, request: Request) -> int:
+        """Output tokens, before the context cuts them. Raises BadParameter: too few to stop at."""
+        limit = request.max_tokens or self.default_max_tokens
+        if request.wishes.min_tokens > limit:
+            raise BadParameter(
+                f"min_tokens is more than the output limit of {limit} tokens", param="min_tokens"
+            )
+        return limit
+
+    def _stop_ids_of(self, request: Request) -> tuple[int, ...]:
+        """Raises BadParameter: a token that is none."""
+        asked = request.wishes.stop_token_ids
+        for token_id in asked:
+            if token_id >= self.tokenizer.vocab_size:
+                raise BadParameter(f"{token_id} is no token of this model", param="stop_token_ids")
+        own = () if request.wishes.ignore_eos else self.tokenizer.stop_ids
+        return tuple(dict.fromkeys((*own, *asked)))
+
+    def _without_end(self, sampling: Sampling) -> Sampling:
+        """What a client's bias does to the model's own end tokens is overruled."""
+        own = set(self.tokenizer.stop_ids)
+        kept = [pair for pair in sampling.logit_bias if pair[0] not in own]
+        never = [(token_id, NEVER) for token_id in self.tokenizer.stop_ids]
+        return msgspec.structs.replace(sampling, logit_bias=(*kept, *never))
 
     def check_model(self, request: Request) -> None:
         """Raises ModelNotFound."""
@@ -174,11 +202,14 @@ class Planner:
 
     def _thinking_of(self, request: Request, prompt: Prompt) -> ThinkingLimit | None:
         """Raises BadParameter: a budget for a model that does not think."""
-        budget = request.wishes.thinking_budget
+        wishes = request.wishes
+        budget = wishes.thinking_budget
+        if budget is None and wishes.effort and "reasoning_effort" not in self.template.source:
+            budget = BUDGETS.get(wishes.effort)
         if budget is None:
             return None
         marks = self.tokenizer.thinking_ids
-        if marks is None and not request.wishes.needs_thinking:
+        if marks is None and not wishes.needs_thinking:
             return None
         if marks is None:
             raise BadParameter(
@@ -202,7 +233,7 @@ class Planner:
             "model": self.model_id,
             "prompt_tokens": prompt_tokens,
             "output_limit": limit,
-            "requested_output_tokens": request.max_tokens or self.default_max_tokens,
+            "requested_output_tokens": self._asked_limit(request),
             "requested_output_tokens_source": "client" if request.max_tokens else "server_default",
             "sampling": {name: value for name, value in shown.items() if name != "type"},
         }

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from services.gateway.effort import Effort
 from shared.messages import Speculation
 
 
@@ -9,9 +10,12 @@ from shared.messages import Speculation
 class Wishes:
     logit_bias: tuple[tuple[int, float], ...] = ()
     min_tokens: int = 0
+    ignore_eos: bool = False  # the model's own end is never drawn
+    stop_token_ids: tuple[int, ...] = ()  # end the output beside the model's own, without a text
     top_logprobs: int | None = None  # None: no logprobs at all
     speculation: Speculation = Speculation()
     cache_salt: str = ""
     grammar: str | None = None  # what the answer must look like, as llguidance serialises it
     thinking_budget: int | None = None  # tokens of reasoning, None: as many as it takes
+    effort: Effort | None = None  # where the template does not know it, a budget
     needs_thinking: bool = True  # a budget for a model that does not think is refused

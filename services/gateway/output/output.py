@@ -44,12 +44,23 @@ class PlainParser:
 class Output:
     """Holds back incomplete characters, undecided markup and whatever may become a stop string."""
 
-    def __init__(self, tokenizer: Tokenizer, parser: OutputParser, stops: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        parser: OutputParser,
+        stops: tuple[str, ...],
+        *,
+        min_tokens: int = 0,
+        stop_ids: Sequence[int] = (),
+    ) -> None:
+        """`stops` count from output token `min_tokens` on; the `stop_ids` have no text."""
         self.tokenizer = tokenizer
         self._detokenizer = Detokenizer(tokenizer)
         self._parser = parser
         self._stops = StopStrings(stops)
         self._has_stops = bool(stops)
+        self._min_tokens = min_tokens
+        self._stop_ids = frozenset(stop_ids)
         self.tokens = 0  # how many count, up to the one that completed a stop string
         self.reasoning_tokens = 0
         self.calls = 0
@@ -61,7 +72,7 @@ class Output:
         if self._has_stops or not self._parser.is_settled:
             return self._push_singly(token_ids)
         self.tokens += len(token_ids)
-        text = self._detokenizer.push_all(token_ids)
+        text = self._detokenizer.push_all(self._with_text(token_ids))
         return merged(self._filter(self._parser.feed(text))) if text else []
 
     def _push_singly(self, token_ids: Sequence[int]) -> list[Event]:
@@ -72,10 +83,15 @@ class Output:
                 break
             self.tokens += 1
             self.reasoning_tokens += self._parser.is_reasoning
-            text = self._detokenizer.push(token_id)
+            text = "" if token_id in self._stop_ids else self._detokenizer.push(token_id)
             if text:
                 events += self._filter(self._parser.feed(text))
         return merged(events)
+
+    def _with_text(self, token_ids: Sequence[int]) -> Sequence[int]:
+        """Without the stop token, which can only be the last."""
+        ends = bool(token_ids) and token_ids[-1] in self._stop_ids
+        return token_ids[:-1] if ends else token_ids
 
     def finish(self) -> list[Event]:
         """What was held back, at the end of an output that met no stop string."""
@@ -91,6 +107,9 @@ class Output:
         """Stop strings end the content; they mean nothing in thinking and in arguments."""
         certain: list[Event] = []
         for event in events:
+            if isinstance(event, Content) and self.tokens < self._min_tokens:
+                certain.append(event)
+                continue
             if isinstance(event, Content):
                 text, self.stop = self._stops.push(event.text)
                 certain.append(Content(text))

@@ -5,19 +5,9 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from services.gateway.protocols.decoding import (
-    MAX_MESSAGES,
-    MAX_TOOLS,
-    Count,
-    Penalty,
-    Share,
-    Temperature,
-    TopK,
-    TopP,
-)
-from services.gateway.protocols.ninfer_options import NinferOptions
-
-Bias = Annotated[float, Meta(ge=-100, le=100)]
+from services.gateway.effort import Effort
+from services.gateway.protocols.decoding import MAX_MESSAGES, MAX_TOOLS, Count
+from services.gateway.protocols.decoding_fields import DecodingFields
 
 
 class Part(msgspec.Struct):
@@ -80,46 +70,32 @@ class StructuredOutputs(msgspec.Struct, forbid_unknown_fields=True):
     json_object: bool | None = None
 
 
-class ChatBody(msgspec.Struct):
-    """Fields that are not here are known to be harmless, or unknown, and are ignored."""
+class ChatBody(DecodingFields, kw_only=True):
+    """Other fields are refused (`unserved.py`) or change nothing."""
 
     messages: Annotated[list[ChatMessage], Meta(min_length=1, max_length=MAX_MESSAGES)]
     model: str | None = None
     max_tokens: Count | None = None
     max_completion_tokens: Count | None = None
-    temperature: Temperature | None = None
-    top_p: TopP | None = None
-    top_k: TopK | None = None
-    min_p: Share | None = None
-    seed: int | None = None
     stop: str | list[str] | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     prediction: Prediction | None = None
-    repetition_penalty: Annotated[float, Meta(gt=0, le=10)] | None = None
-    min_tokens: Annotated[int, Meta(ge=0)] | None = None
-    ninfer: NinferOptions | None = None
     tools: Annotated[list[dict[str, Any]], Meta(max_length=MAX_TOOLS)] | None = None
     tool_choice: str | dict[str, Any] | None = None
+    reasoning_effort: Effort | None = None
     chat_template_kwargs: dict[str, Any] | None = None
+    # vLLM's: whether a trailing assistant message is continued, as it always is here
+    continue_final_message: bool | None = None
+    add_generation_prompt: bool | None = None
     metadata: Any = None
     client_metadata: Any = None
-    n: int | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
-    logit_bias: Annotated[dict[str, Bias], Meta(max_length=1024)] | None = None
-    presence_penalty: Penalty | None = None
-    frequency_penalty: Penalty | None = None
     response_format: ResponseFormat | None = None
-    modalities: list[str] | None = None
-    audio: Any = None
-    functions: Any = None  # the form before tools
-    chat_template: Any = None  # templates come from the model's folder only
     structured_outputs: StructuredOutputs | None = None
     # older names for parts of it
     guided_json: dict[str, Any] | None = None
     guided_regex: str | None = None
     guided_choice: list[str] | None = None
     guided_grammar: str | None = None
-    grammar: Any = None  # llama.cpp's, in GBNF
-    json_schema: Any = None

@@ -1,20 +1,19 @@
 """What a chat body means, and what of it this server cannot do."""
 
-from dataclasses import replace
 from typing import Any
 
 from services.gateway.conversation import Call, Conversation, Role, Turn
 from services.gateway.depth import check_depth
+from services.gateway.effort import template_options
 from services.gateway.protocols.chat_body import ChatBody, ChatMessage, Part, ToolCall
 from services.gateway.protocols.decoding import (
     check_stops,
     check_template_options,
     decode,
-    given,
-    refuse,
 )
-from services.gateway.protocols.ninfer_options import wishes_of
+from services.gateway.protocols.decoding_fields import sampling_of, stops_of, wishes_of
 from services.gateway.protocols.structured import grammar_of
+from services.gateway.protocols.unserved import CHAT, Unserved
 from services.gateway.request import Request
 from services.gateway.wishes import Wishes
 from shared.errors import BadParameter
@@ -27,30 +26,14 @@ ROLES: dict[str, Role] = {
     "tool": "tool",
     "function": "tool",
 }
-SAMPLING = (
-    "temperature",
-    "top_p",
-    "top_k",
-    "min_p",
-    "presence_penalty",
-    "frequency_penalty",
-    "repetition_penalty",
-)
-
-# Refused whenever they hold anything: to ignore one would silently change what was asked for.
-UNBUILT = (
-    "audio",
-    "functions",
-    "chat_template",
-    "grammar",
-    "json_schema",
-)
+_unserved = Unserved("chat", CHAT)
 
 
 def parse(raw: bytes) -> Request:
     """Raises BadParameter, which names the field."""
     body = decode(raw, ChatBody)
-    _refuse_unbuilt(body)
+    _unserved.refuse(raw)
+    _check_choices(body)
     turns = tuple(_turn(message, f"messages[{i}]") for i, message in enumerate(body.messages))
     check_depth(body.tools, "tools", "tools")
     tools = () if body.tool_choice == "none" else tuple(body.tools or ())
@@ -62,12 +45,13 @@ def parse(raw: bytes) -> Request:
         model=body.model,
         stream=bool(body.stream),
         max_tokens=body.max_completion_tokens or body.max_tokens,
-        sampling=given(body, SAMPLING),
+        sampling=sampling_of(body),
         seed=body.seed,
         stops=check_stops(stops_of(body.stop), "stop"),
         predicted=_predicted_of(body),
         wishes=_wishes_of(body),
-        template_options=check_template_options(body.chat_template_kwargs),
+        template_options=template_options(body.reasoning_effort)
+        | check_template_options(body.chat_template_kwargs),
         client_metadata=body.client_metadata,
         metadata=body.metadata,
     )
@@ -77,25 +61,12 @@ def _wishes_of(body: ChatBody) -> Wishes:
     """Raises BadParameter."""
     if body.top_logprobs and not body.logprobs:
         raise BadParameter("top_logprobs needs logprobs: true", param="top_logprobs")
-    return replace(
-        wishes_of(body.ninfer),
-        logit_bias=bias_of(body.logit_bias),
-        min_tokens=body.min_tokens or 0,
-        top_logprobs=(body.top_logprobs or 0) if body.logprobs else None,
+    return wishes_of(
+        body,
+        effort=body.reasoning_effort,
         grammar=grammar_of(body),
+        top_logprobs=(body.top_logprobs or 0) if body.logprobs else None,
     )
-
-
-def bias_of(bias: dict[str, float] | None) -> tuple[tuple[int, float], ...]:
-    """Raises BadParameter: a key that is no token id."""
-    for key in bias or ():
-        if not key.isascii() or not key.isdecimal() or len(key) > 9:
-            raise BadParameter(f"'{key}' is no token id", param="logit_bias")
-    return tuple((int(key), value) for key, value in (bias or {}).items())
-
-
-def stops_of(stop: str | list[str] | None) -> tuple[str, ...]:
-    return (stop,) if isinstance(stop, str) else tuple(stop or ())
 
 
 def text_of(content: str | list[Part] | None, param: str) -> str:
@@ -103,16 +74,22 @@ def text_of(content: str | list[Part] | None, param: str) -> str:
     return "".join(_parts(content, param))
 
 
-def _refuse_unbuilt(body: ChatBody) -> None:
-    """Refuses what would otherwise be silently lost. Raises BadParameter."""
-    lost = [name for name in UNBUILT if getattr(body, name)]
-    if body.n not in (None, 1):
-        lost.append("n")
-    if set(body.modalities or ()) - {"text"}:
-        lost.append("modalities")
-    refuse(lost)
+def _check_choices(body: ChatBody) -> None:
+    """Refuses what this server does otherwise. Raises BadParameter."""
     if body.tool_choice not in (None, "none", "auto"):
         raise BadParameter("tool_choice may be auto or none", param="tool_choice")
+    last = body.messages[-1]
+    continues = last.role == "assistant" and not _calls(last)
+    if body.continue_final_message not in (None, continues):
+        raise BadParameter(
+            "a trailing assistant message without tool calls is continued, and nothing else is",
+            param="continue_final_message",
+        )
+    if body.add_generation_prompt not in (None, not continues):
+        raise BadParameter(
+            "an answer begins anew unless a trailing assistant message is continued",
+            param="add_generation_prompt",
+        )
 
 
 def _check_tools(tools: tuple[dict[str, Any], ...]) -> None:

@@ -1,38 +1,31 @@
 """`POST /v1/completions`, the form before chats: a prompt that no template shapes."""
 
 import time
-from dataclasses import replace
 from typing import Any
 
 from services.gateway.conversation import RawPrompt
 from services.gateway.generation import Result
 from services.gateway.output.events import Content, Event
 from services.gateway.protocols.chat_reply import FINISH_REASONS
-from services.gateway.protocols.chat_request import SAMPLING, bias_of, stops_of
 from services.gateway.protocols.completions_body import CompletionsBody
-from services.gateway.protocols.decoding import check_stops, decode, given, refuse
-from services.gateway.protocols.ninfer_options import wishes_of
+from services.gateway.protocols.decoding import check_stops, decode
+from services.gateway.protocols.decoding_fields import sampling_of, stops_of, wishes_of
 from services.gateway.protocols.openai_errors import error_body
 from services.gateway.protocols.protocol import Head
 from services.gateway.protocols.sse import DONE, data
 from services.gateway.protocols.structured import grammar_of
+from services.gateway.protocols.unserved import COMPLETIONS, Unserved
 from services.gateway.protocols.usage import chat_usage, ninfer_object, timings
 from services.gateway.request import Request
 from shared.errors import BadParameter, NinferError
+
+_unserved = Unserved("completions", COMPLETIONS)
 
 
 def parse(raw: bytes) -> Request:
     """Raises BadParameter, which names the field."""
     body = decode(raw, CompletionsBody)
-    lost = [name for name in ("echo", "suffix", "logprobs") if getattr(body, name)]
-    lost += [name for name in ("n", "best_of") if getattr(body, name) not in (None, 1)]
-    refuse(lost)
-    wishes = replace(
-        wishes_of(body.ninfer),
-        logit_bias=bias_of(body.logit_bias),
-        min_tokens=body.min_tokens or 0,
-        grammar=grammar_of(body),
-    )
+    _unserved.refuse(raw)
     return Request(
         body=body,
         prompt=RawPrompt(_prompt_of(body.prompt)),
@@ -41,10 +34,10 @@ def parse(raw: bytes) -> Request:
         model=body.model,
         stream=bool(body.stream),
         max_tokens=body.max_tokens,
-        sampling=given(body, SAMPLING),
+        sampling=sampling_of(body),
         seed=body.seed,
         stops=check_stops(stops_of(body.stop), "stop"),
-        wishes=wishes,
+        wishes=wishes_of(body, grammar=grammar_of(body)),
         metadata=body.metadata,
     )
 

@@ -16,12 +16,7 @@ MAX_TOOLS = 1024
 MAX_STOPS = 16
 MAX_STOP_CHARACTERS = 256
 
-Temperature = Annotated[float, Meta(ge=0, le=100)]
-Share = Annotated[float, Meta(ge=0, le=1)]
-TopP = Annotated[float, Meta(gt=0, le=1)]
-TopK = Annotated[int, Meta(ge=0, le=1_000_000)]
 Count = Annotated[int, Meta(ge=1)]
-Penalty = Annotated[float, Meta(ge=-2, le=2)]
 
 TEMPLATE_OPTIONS = ("enable_thinking", "preserve_thinking", "reasoning_effort")
 
@@ -76,12 +71,6 @@ def check_template_options(options: dict[str, Any] | None) -> dict[str, Any]:
         if not isinstance(value, kind):
             raise BadParameter(f"{where} must be a {kind.__name__}", param=where)
     return dict(options or {})
-
-
-def refuse(names: list[str]) -> None:
-    """Raises BadParameter for the first of the fields that this server cannot honour."""
-    if names:
-        raise BadParameter(f"{names[0]} is not supported by this server", param=names[0])
 
 
 def _blamed(message: str) -> str | None:

@@ -5,16 +5,9 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from services.gateway.protocols.decoding import (
-    MAX_MESSAGES,
-    MAX_TOOLS,
-    Count,
-    Share,
-    Temperature,
-    TopK,
-    TopP,
-)
-from services.gateway.protocols.ninfer_options import NinferOptions
+from services.gateway.effort import Effort
+from services.gateway.protocols.decoding import MAX_MESSAGES, MAX_TOOLS, Count
+from services.gateway.protocols.decoding_fields import DecodingFields
 from services.gateway.protocols.responses_body import Format
 
 
@@ -57,11 +50,12 @@ class Thinking(msgspec.Struct):
 
 
 class OutputConfig(msgspec.Struct):
+    effort: Effort | None = None
     format: Format | None = None
 
 
-class MessagesBody(msgspec.Struct):
-    """Fields that are not here are known to be harmless, or unknown, and are ignored."""
+class MessagesBody(DecodingFields, kw_only=True):
+    """Other fields are refused (`unserved.py`) or change nothing."""
 
     messages: Annotated[list[Message], Meta(min_length=1, max_length=MAX_MESSAGES)]
     model: str | None = None
@@ -69,16 +63,9 @@ class MessagesBody(msgspec.Struct):
     system: str | list[Block] | None = None
     stream: bool | None = None
     stop_sequences: list[str] | None = None
-    temperature: Temperature | None = None
-    top_p: TopP | None = None
-    top_k: TopK | None = None
-    min_p: Share | None = None
-    seed: int | None = None
     tools: Annotated[list[dict[str, Any]], Meta(max_length=MAX_TOOLS)] | None = None
     tool_choice: ToolChoice | None = None
     thinking: Thinking | None = None
     output_config: OutputConfig | None = None
     output_format: Format | None = None  # the older name
-    mcp_servers: list[Any] | None = None
     metadata: Any = None
-    ninfer: NinferOptions | None = None

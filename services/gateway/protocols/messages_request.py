@@ -1,17 +1,16 @@
 """What a Messages body means, and what of it this server cannot do."""
 
-from dataclasses import replace
 from typing import Any
 
 from services.gateway.conversation import Call, Conversation, Turn
 from services.gateway.depth import check_depth
+from services.gateway.effort import template_options
 from services.gateway.protocols.decoding import (
     check_stops,
     convert,
     decode,
-    given,
-    refuse,
 )
+from services.gateway.protocols.decoding_fields import sampling_of, wishes_of
 from services.gateway.protocols.messages_body import (
     Block,
     Message,
@@ -19,30 +18,33 @@ from services.gateway.protocols.messages_body import (
     OpaqueBlock,
     Source,
 )
-from services.gateway.protocols.ninfer_options import wishes_of
 from services.gateway.protocols.structured import grammar_of_format
+from services.gateway.protocols.unserved import MESSAGES, Unserved
 from services.gateway.rendering import reminder
 from services.gateway.request import Request
 from shared.errors import BadParameter
 
 # Claude Code's first line of system text differs in every request, and all behind it would too.
 BILLING = "x-anthropic-billing-header:"
-SAMPLING = ("temperature", "top_p", "top_k", "min_p")
 # What other servers' tools left in a history; this model cannot see it.
 FOREIGN = ("redacted_thinking", "server_tool_use", "mcp_tool_use", "mcp_tool_result", "compaction")
 NO_IMAGE = "[an image, which this model cannot see]"
+
+_unserved = Unserved("messages", MESSAGES)
 
 
 def parse(raw: bytes) -> Request:
     """Raises BadParameter, which names the field."""
     body = decode(raw, MessagesBody)
-    _refuse_unbuilt(body)
+    _unserved.refuse(raw)
+    _check_choices(body)
     turns: list[Turn] = []
     if system := _system_of(body):
         turns.append(Turn("system", system))
     for index, message in enumerate(body.messages):
         turns += _turns(message, f"messages[{index}]")
     choice = body.tool_choice.type if body.tool_choice else None
+    effort = body.output_config.effort if body.output_config else None
     thinks = body.thinking is not None and body.thinking.type != "disabled"
     budget = body.thinking.budget_tokens if body.thinking and thinks else None
     return Request(
@@ -53,19 +55,17 @@ def parse(raw: bytes) -> Request:
         any_model=True,
         stream=bool(body.stream),
         max_tokens=body.max_tokens,
-        sampling=given(body, SAMPLING),
+        sampling=sampling_of(body),
         seed=body.seed,
         stops=check_stops(tuple(body.stop_sequences or ()), "stop_sequences"),
-        wishes=replace(wishes_of(body.ninfer, thinking_budget=budget), grammar=_grammar_of(body)),
-        template_options={"enable_thinking": thinks},
+        wishes=wishes_of(body, thinking_budget=budget, effort=effort, grammar=_grammar_of(body)),
+        template_options={"enable_thinking": thinks} | template_options(effort),
         metadata=body.metadata,
     )
 
 
-def _refuse_unbuilt(body: MessagesBody) -> None:
-    """Refuses what would otherwise be silently lost. Raises BadParameter."""
-    lost = ["mcp_servers"] if body.mcp_servers else []
-    refuse(lost)
+def _check_choices(body: MessagesBody) -> None:
+    """Refuses what this server does otherwise. Raises BadParameter."""
     if body.tool_choice is not None and body.tool_choice.type not in ("auto", "none"):
         raise BadParameter("tool_choice.type may be auto or none", param="tool_choice.type")
     if body.thinking is not None and body.thinking.type not in ("enabled", "adaptive", "disabled"):

@@ -6,7 +6,6 @@ import msgspec
 from msgspec import Meta
 
 from services.gateway.protocols.decoding import Count
-from services.gateway.wishes import Wishes
 from shared.messages import Speculation
 
 Width = Annotated[int, Meta(ge=0, le=63)]
@@ -34,15 +33,4 @@ def speculation_of(options: NinferOptions | None) -> Speculation:
         ngram_draft_tokens=options.ngram_draft_tokens,
         draft_tokens=options.draft_tokens,
         ngram_min_match=options.ngram_min_match,
-    )
-
-
-def wishes_of(options: NinferOptions | None, *, thinking_budget: int | None = None) -> Wishes:
-    """`thinking_budget`: the protocol's own, which a model that does not think may ignore."""
-    own = options.thinking_budget if options else None
-    return Wishes(
-        speculation=speculation_of(options),
-        cache_salt=(options.cache_salt or "") if options else "",
-        thinking_budget=thinking_budget if own is None else own,
-        needs_thinking=own is not None,
     )

@@ -1,21 +1,25 @@
 """The body of OpenAI's Responses."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
-from services.gateway.protocols.decoding import (
-    MAX_MESSAGES,
-    MAX_TOOLS,
-    Count,
-    Penalty,
-    Share,
-    Temperature,
-    TopK,
-    TopP,
-)
-from services.gateway.protocols.ninfer_options import NinferOptions
+from services.gateway.effort import Effort
+from services.gateway.protocols.decoding import MAX_MESSAGES, MAX_TOOLS, Count
+from services.gateway.protocols.decoding_fields import DecodingFields
+
+# What a response may hold beside its text. Encrypted reasoning is null, since the reasoning itself
+# is there; the rest belongs to tools and inputs that never occur. Logprobs are not served.
+Include = Literal[
+    "reasoning.encrypted_content",
+    "file_search_call.results",
+    "web_search_call.results",
+    "web_search_call.action.sources",
+    "code_interpreter_call.outputs",
+    "computer_call_output.output.image_url",
+    "message.input_image.image_url",
+]
 
 
 class Format(msgspec.Struct):
@@ -28,12 +32,12 @@ class Text(msgspec.Struct):
 
 
 class ReasoningOptions(msgspec.Struct):
-    effort: str | None = None
+    effort: Effort | None = None
     summary: str | None = None
 
 
-class ResponsesBody(msgspec.Struct):
-    """Fields that are not here are known to be harmless, or unknown, and are ignored."""
+class ResponsesBody(DecodingFields, kw_only=True):
+    """Other fields are refused (`unserved.py`) or change nothing."""
 
     input: str | Annotated[list[dict[str, Any]], Meta(max_length=MAX_MESSAGES)]
     model: str | None = None
@@ -42,27 +46,17 @@ class ResponsesBody(msgspec.Struct):
     store: bool | None = None
     stream: bool | None = None
     max_output_tokens: Count | None = None
-    temperature: Temperature | None = None
-    top_p: TopP | None = None
-    top_k: TopK | None = None
-    min_p: Share | None = None
-    presence_penalty: Penalty | None = None
-    frequency_penalty: Penalty | None = None
-    seed: int | None = None
+    stop: str | list[str] | None = None
     tools: Annotated[list[dict[str, Any]], Meta(max_length=MAX_TOOLS)] | None = None
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
+    max_tool_calls: Count | None = None  # of built-in tools, of which none is called
+    include: list[Include] | None = None
     reasoning: ReasoningOptions | None = None
     text: Text | None = None
-    truncation: str | None = None
-    background: bool | None = None
-    conversation: Any = None
-    prompt: Any = None  # a template that OpenAI's servers hold
-    top_logprobs: int | None = None
     chat_template_kwargs: dict[str, Any] | None = None
-    metadata: Any = None
+    metadata: dict[str, str] | None = None
     client_metadata: Any = None
-    ninfer: NinferOptions | None = None
 
 
 class Part(msgspec.Struct):

@@ -1,23 +1,24 @@
 """What a Responses body means, and what of it this server cannot do."""
 
 import secrets
-from dataclasses import replace
 from typing import Any
 
 import msgspec
 
 from services.gateway.conversation import Conversation, Turn
-from services.gateway.protocols.decoding import check_template_options, decode, given, refuse
-from services.gateway.protocols.ninfer_options import wishes_of
+from services.gateway.effort import template_options
+from services.gateway.protocols.decoding import check_stops, check_template_options, decode
+from services.gateway.protocols.decoding_fields import sampling_of, stops_of, wishes_of
 from services.gateway.protocols.responses_body import ResponsesBody
 from services.gateway.protocols.responses_items import Turns
 from services.gateway.protocols.responses_store import ResponseStore
 from services.gateway.protocols.responses_tools import ToolSet
 from services.gateway.protocols.structured import grammar_of_format
+from services.gateway.protocols.unserved import RESPONSES, Unserved
 from services.gateway.request import Request
 from shared.errors import BadParameter
 
-SAMPLING = ("temperature", "top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty")
+_unserved = Unserved("responses", RESPONSES)
 ID_PREFIXES = {
     "message": "msg",
     "reasoning": "rs",
@@ -38,7 +39,9 @@ class ResponsesInput(msgspec.Struct):
 def parse(raw: bytes, store: ResponseStore) -> Request:
     """Raises BadParameter, which names the field."""
     body = decode(raw, ResponsesBody)
-    _refuse_unbuilt(body, store)
+    _unserved.refuse(raw)
+    _check_choices(body, store)
+    effort = body.reasoning.effort if body.reasoning else None
     items = _input_items(body, store)
     tools = ToolSet.read(body.tools or [])
     turns = Turns(tools)
@@ -61,13 +64,16 @@ def parse(raw: bytes, store: ResponseStore) -> Request:
         model=body.model,
         stream=bool(body.stream),
         max_tokens=body.max_output_tokens,
-        sampling=given(body, SAMPLING),
+        sampling=sampling_of(body),
         seed=body.seed,
-        wishes=replace(
-            wishes_of(body.ninfer),
+        stops=check_stops(stops_of(body.stop), "stop"),
+        wishes=wishes_of(
+            body,
+            effort=effort,
             grammar=grammar_of_format(body.text.format if body.text else None, "text.format"),
         ),
-        template_options=_template_options(body),
+        template_options=template_options(effort)
+        | check_template_options(body.chat_template_kwargs),
         client_metadata=body.client_metadata,
         metadata=body.metadata,
     )
@@ -112,25 +118,12 @@ def _with_id(item: dict[str, Any]) -> dict[str, Any]:
     return {**item, "id": f"{prefix}_{secrets.token_hex(12)}"}
 
 
-def _refuse_unbuilt(body: ResponsesBody, store: ResponseStore) -> None:
-    """Refuses what would otherwise be silently lost. Raises BadParameter."""
-    lost = [n for n in ("background", "conversation", "prompt", "top_logprobs") if getattr(body, n)]
-    if body.truncation not in (None, "disabled"):
-        lost.append("truncation")
-    refuse(lost)
+def _check_choices(body: ResponsesBody, store: ResponseStore) -> None:
+    """Refuses what this server does otherwise. Raises BadParameter."""
     if body.store and not store.is_on:
         raise BadParameter("this server stores no responses", param="store")
     if body.tool_choice not in (None, "auto", "none"):
         raise BadParameter("tool_choice may be auto or none", param="tool_choice")
-
-
-def _template_options(body: ResponsesBody) -> dict[str, Any]:
-    options = check_template_options(body.chat_template_kwargs)
-    if body.reasoning is not None and body.reasoning.effort is not None:
-        effort = body.reasoning.effort
-        own = {"enable_thinking": False} if effort == "none" else {"reasoning_effort": effort}
-        options = own | options
-    return options
 
 
 def _describe(body: ResponsesBody, conversation: Conversation) -> dict[str, Any]:
@@ -142,5 +135,5 @@ def _describe(body: ResponsesBody, conversation: Conversation) -> dict[str, Any]
         "tool_choice": body.tool_choice,
         "has_tool_history": any(turn.calls or turn.role == "tool" for turn in turns),
         "has_prediction": False,
-        "stop_count": 0,
+        "stop_count": len(stops_of(body.stop)),
     }
