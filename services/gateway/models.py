@@ -33,6 +33,7 @@ class Models:
     def _anthropic_card(self) -> dict[str, Any]:
         created = datetime.fromtimestamp(self._started, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         card = {"type": "model", "display_name": self._model_id, "created_at": created}
+        card["lifecycle"] = "active"
         return {**self._card(), **card}
 
     def _card(self) -> dict[str, Any]:

@@ -1,9 +1,8 @@
 """`/v1/responses/{id}` and below: what clients ask about responses that they stored."""
 
-from typing import Any
-
 from aiohttp import web
 
+from services.gateway.protocols.responses_listing import listed
 from services.gateway.protocols.responses_store import ResponseStore, StoredResponse
 from shared.errors import BadParameter, NotFound
 
@@ -28,7 +27,10 @@ class StoredResponses:
     async def input_items(self, http: web.Request, response_id: str) -> web.StreamResponse:
         """One page, newest first unless asked otherwise."""
         items = list(self._find(response_id).input_items)
-        if http.query.get("order", "desc") == "desc":
+        order = http.query.get("order", "desc")
+        if order not in ("asc", "desc"):
+            raise BadParameter("order takes asc or desc", param="order")
+        if order == "desc":
             items.reverse()
         after = http.query.get("after")
         if after is not None:
@@ -37,7 +39,7 @@ class StoredResponses:
                 raise BadParameter("after names no item of this response", param="after")
             items = items[places[0] + 1 :]
         limit = _limit(http.query.get("limit", "20"))
-        page: list[dict[str, Any]] = items[:limit]
+        page = [listed(item) for item in items[:limit]]
         return web.json_response(
             {
                 "object": "list",

@@ -277,10 +277,8 @@ async def test_a_stored_response_is_continued(
     assert "Be short." not in after  # instructions are of one response
     assert "user\na[im_end]" in after
     assert "One." in after
-    assert [item.content for item in items if item.type == "message" and item.role == "user"] == [
-        "b",
-        "a",
-    ]
+    users = [item for item in items if item.type == "message" and item.role == "user"]
+    assert [item.content[0].text for item in users] == ["b", "a"]
 
 
 async def test_the_store_is_bounded_and_may_be_off(serve: Serve, tokenizer: Tokenizer) -> None:
@@ -309,7 +307,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"input": [{"role": "poet", "content": "x"}]}, "input[0].role"),
     ({"input": [{"type": "dance"}]}, "input[0].type"),
     ({"input": [{"type": 5}]}, "input[0].type"),
-    ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input[0].content"),
+    ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input[0].content[0]"),
     ({"input": [{"role": "user", "content": [{"text": "x"}]}]}, "input[0].content[0].type"),
     ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0].id"),
     ({"previous_response_id": "resp_x"}, "previous_response_id"),
@@ -322,6 +320,12 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"max_output_tokens": 0}, "max_output_tokens"),
     ({"top_logprobs": 3}, "top_logprobs"),
     ({"model": "other"}, "model"),
+    ({"include": ["everything"]}, "include[0]"),
+    ({"include": ["message.output_text.logprobs"]}, "include[0]"),
+    ({"max_tool_calls": 0}, "max_tool_calls"),
+    ({"reasoning": {"effort": "huge"}}, "reasoning.effort"),
+    ({"metadata": "mine"}, "metadata"),
+    ({"metadata": {"a": 5}}, "metadata[...]"),
 ]
 
 

@@ -134,7 +134,7 @@ async def test_what_is_no_text_in_a_tools_result_is_named_and_elsewhere_refused(
         status, body = await served.chat(messages=[{"role": "user", "content": "hi"}, said, result])
         assert status == 200, body
         prompt = served.tokenizer.decode(served.engine.generates[0].prompt_ids)
-        assert "[image_url]" in prompt
+        assert "a[an image, which this model cannot see]" in prompt
         assert "no" in prompt
         status, body = await served.chat(messages=[{"role": "user", "content": [image]}])
         assert (status, body["error"]["param"]) == (400, "messages[0].content[0]")

@@ -13,6 +13,7 @@ from services.gateway.protocols.decoding import (
 )
 from services.gateway.protocols.decoding_fields import sampling_of, stops_of, wishes_of
 from services.gateway.protocols.structured import grammar_of
+from services.gateway.protocols.unseen import unseen
 from services.gateway.protocols.unserved import CHAT, Unserved
 from services.gateway.request import Request
 from services.gateway.wishes import Wishes
@@ -145,13 +146,12 @@ def _parts(content: str | list[Part] | None, param: str, *, is_result: bool = Fa
 
 
 def _part(part: Part, param: str, *, is_result: bool) -> str:
-    """What is no text in a tool's result is named to the model: a refusal would end the session."""
     if part.type in ("text", "input_text", "output_text") and part.text is not None:
         return part.text
     if part.type == "refusal" and part.refusal is not None:
         return part.refusal
     if is_result:
-        return f"[{part.type}]"
+        return unseen(part.type)
     if part.type == "text":
         raise BadParameter("a text part needs a text", param=f"{param}.text")
     raise BadParameter(f"only text parts are served, not '{part.type}'", param=param)

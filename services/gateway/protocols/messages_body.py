@@ -14,6 +14,7 @@ from services.gateway.protocols.responses_body import Format
 class Source(msgspec.Struct):
     type: str | None = None
     data: str | None = None
+    content: "str | list[Block] | None" = None
 
 
 class Block(msgspec.Struct):
@@ -26,6 +27,9 @@ class Block(msgspec.Struct):
     name: str | None = None
     input: Any = None
     tool_use_id: str | None = None
+    is_error: bool | None = None
+    tool_name: str | None = None
+    title: str | None = None
     content: "str | list[Block] | None" = None
     source: Source | str | None = None
 

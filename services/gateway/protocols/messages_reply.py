@@ -171,7 +171,9 @@ def error_body(error: NinferError, request_id: str) -> dict[str, Any]:
     if isinstance(error, PromptTooLong) and error.limit is not None:
         # these words are what makes Claude Code compact its history
         message = f"prompt is too long: {error.prompt_tokens} tokens > {error.limit} maximum"
-    elif error.param is not None and error.param not in message:
+    elif error.param is not None and not (
+        message.startswith(error.param) or f"`{error.param}`" in message
+    ):
         message = f"{error.param}: {message}"
     return {
         "type": "error",

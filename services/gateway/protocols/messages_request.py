@@ -1,6 +1,6 @@
 """What a Messages body means, and what of it this server cannot do."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from services.gateway.conversation import Call, Conversation, Turn
 from services.gateway.depth import check_depth
@@ -19,6 +19,7 @@ from services.gateway.protocols.messages_body import (
     Source,
 )
 from services.gateway.protocols.structured import grammar_of_format
+from services.gateway.protocols.unseen import unseen
 from services.gateway.protocols.unserved import MESSAGES, Unserved
 from services.gateway.rendering import reminder
 from services.gateway.request import Request
@@ -28,9 +29,14 @@ from shared.errors import BadParameter
 BILLING = "x-anthropic-billing-header:"
 # What other servers' tools left in a history; this model cannot see it.
 FOREIGN = ("redacted_thinking", "server_tool_use", "mcp_tool_use", "mcp_tool_result", "compaction")
-NO_IMAGE = "[an image, which this model cannot see]"
+ERROR_WORDS = ("error", "<tool_use_error>")  # how a result that says so itself begins
 
 _unserved = Unserved("messages", MESSAGES)
+
+
+class PlacedBlock(NamedTuple):
+    block: Block
+    at: str  # where it stands in the body, for errors
 
 
 def parse(raw: bytes) -> Request:
@@ -85,9 +91,11 @@ def _system_of(body: MessagesBody) -> str:
     if not isinstance(body.system, list):
         return body.system or ""
     texts = []
-    for block in body.system:
+    for index, block in enumerate(body.system):
         if block.type != "text":
-            raise BadParameter(f"system takes text blocks, not '{block.type}'", param="system")
+            raise BadParameter(
+                f"system takes text blocks, not '{block.type}'", param=f"system[{index}]"
+            )
         text = block.text or ""
         if text.startswith(BILLING):
             text = text.partition("\n")[2]
@@ -101,81 +109,109 @@ def _turns(message: Message, where: str) -> list[Turn]:
     match message.role:
         case "system":
             # stays where it is: to move it would change the prompt in front of it
-            return [Turn("user", reminder(_texts(blocks, where)))]
+            return [Turn("user", reminder(_texts(blocks)))]
         case "user":
-            return _user_turns(blocks, where)
+            return _user_turns(blocks)
         case "assistant":
-            return [_assistant_turn(blocks, where)]
+            return [_assistant_turn(blocks)]
         case _:
             raise BadParameter(f"unknown role '{message.role}'", param=f"{where}.role")
 
 
-def _blocks(message: Message, where: str) -> list[Block]:
+def _blocks(message: Message, where: str) -> list[PlacedBlock]:
     if isinstance(message.content, str):
-        return [Block("text", text=message.content)]
+        return [PlacedBlock(Block("text", text=message.content), f"{where}.content")]
     blocks = []
     for index, given_block in enumerate(message.content):
         at = f"{where}.content[{index}]"
         kind = convert(given_block, OpaqueBlock, at).type
         if kind not in FOREIGN and not kind.endswith("_tool_result"):
-            blocks.append(convert(given_block, Block, at))
+            for name in ("content", "source"):
+                check_depth(given_block.get(name), f"the {name} of a block", f"{at}.{name}")
+            blocks.append(PlacedBlock(convert(given_block, Block, at), at))
     return blocks
 
 
-def _user_turns(blocks: list[Block], where: str) -> list[Turn]:
+def _user_turns(blocks: list[PlacedBlock]) -> list[Turn]:
     """Tool results and text in the order in which they stand."""
     turns: list[Turn] = []
-    said: list[Block] = []
-    for block in blocks:
-        if block.type != "tool_result":
-            said.append(block)
+    said: list[PlacedBlock] = []
+    for placed in blocks:
+        if placed.block.type != "tool_result":
+            said.append(placed)
             continue
         if said:
-            turns.append(Turn("user", _texts(said, where)))
+            turns.append(Turn("user", _texts(said)))
             said = []
-        content = block.content
-        parts = (content,) if isinstance(content, str) else _result_parts(content or [], where)
-        kept = tuple(part for part in parts if part)
-        turns.append(Turn("tool", "".join(parts), call_id=block.tool_use_id, parts=kept))
+        turns.append(_result_turn(placed))
     if said or not turns:
-        turns.append(Turn("user", _texts(said, where)))
+        turns.append(Turn("user", _texts(said)))
     return turns
 
 
-def _assistant_turn(blocks: list[Block], where: str) -> Turn:
+def _result_turn(placed: PlacedBlock) -> Turn:
+    block, content = placed.block, placed.block.content
+    parts = (content,) if isinstance(content, str) else tuple(map(_result_part, content or []))
+    text = "".join(parts)
+    if block.is_error and not text.lower().startswith(ERROR_WORDS):
+        text = f"Error: {text}"  # templates have no other way to say it
+    kept = tuple(part for part in parts if part)
+    return Turn("tool", text, call_id=block.tool_use_id, parts=kept)
+
+
+def _result_part(block: Block) -> str:
+    text = _text(block)
+    return unseen(block.type, block.tool_name or block.title) if text is None else text
+
+
+def _assistant_turn(blocks: list[PlacedBlock]) -> Turn:
     text, thought = "", ""
     calls = []
-    for block in blocks:
+    for block, at in blocks:
         if block.type == "thinking":
             thought += block.thinking or ""
         elif block.type == "tool_use":
-            arguments = block.input if isinstance(block.input, dict) else {}
-            check_depth(arguments, "the input of a tool_use", f"{where}.content")
+            arguments = {} if block.input is None else block.input
+            if not isinstance(arguments, dict):
+                raise BadParameter("the input of a tool_use is an object", param=f"{at}.input")
+            check_depth(arguments, "the input of a tool_use", f"{at}.input")
             calls.append(Call(block.id or "", block.name or "", arguments))
         else:
-            text += _texts([block], where)
+            text += _texts([PlacedBlock(block, at)])
     return Turn("assistant", text, reasoning=thought, calls=tuple(calls))
 
 
-def _texts(blocks: list[Block], where: str) -> str:
-    return "".join(_text(block, where) for block in blocks)
+def _texts(blocks: list[PlacedBlock]) -> str:
+    """Raises BadParameter: a block that is no text."""
+    texts = []
+    for block, at in blocks:
+        text = _text(block)
+        if text is None:
+            raise BadParameter(f"'{block.type}' blocks are not served", param=at)
+        texts.append(text)
+    return "".join(texts)
 
 
-def _text(block: Block, where: str) -> str:
+def _text(block: Block) -> str | None:
+    """None: this model cannot see it."""
     match block.type:
         case "text":
             return block.text or ""
         case "document" if isinstance(block.source, Source) and block.source.type == "text":
             return block.source.data or ""
+        case "document" if isinstance(block.source, Source) and block.source.type == "content":
+            return _text_of(block.source.content)
         case "search_result":
-            return _texts(block.content, where) if isinstance(block.content, list) else ""
+            return _text_of(block.content)
         case _:
-            raise BadParameter(f"'{block.type}' blocks are not served", param=f"{where}.content")
+            return None
 
 
-def _result_parts(blocks: list[Block], where: str) -> tuple[str, ...]:
-    """An image that a tool gave is named: to refuse it would end the whole session."""
-    return tuple(NO_IMAGE if b.type == "image" else _text(b, where) for b in blocks)
+def _text_of(content: str | list[Block] | None) -> str | None:
+    if content is None or isinstance(content, str):
+        return content or ""
+    texts = [_text(block) for block in content]
+    return None if None in texts else "".join(filter(None, texts))
 
 
 def _tools_of(body: MessagesBody) -> tuple[dict[str, Any], ...]:

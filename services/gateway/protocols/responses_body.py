@@ -63,6 +63,7 @@ class Part(msgspec.Struct):
     type: str
     text: str | None = None
     refusal: str | None = None
+    filename: str | None = None
 
 
 class ReasoningPart(msgspec.Struct):

@@ -9,6 +9,7 @@ from services.gateway.depth import check_depth
 from services.gateway.protocols.decoding import convert
 from services.gateway.protocols.responses_body import Item, Part, ReasoningPart
 from services.gateway.protocols.responses_tools import INPUT, ToolSet
+from services.gateway.protocols.unseen import unseen
 from shared.errors import BadParameter
 
 OUTPUTS = (
@@ -20,7 +21,6 @@ OUTPUTS = (
 # What other servers' tools and compactions left in a history; this model cannot see it.
 FOREIGN_PREFIXES = ("web_search", "tool_search", "file_search", "image_generation", "mcp_")
 FOREIGN = ("code_interpreter_call", "computer_call", "compaction", "compaction_summary")
-NO_IMAGE = "[an image, which this model cannot see]"
 
 
 @dataclass
@@ -115,13 +115,15 @@ def _parts(content: str | list[Part] | None, where: str, *, in_result: bool = Fa
     if content is None or isinstance(content, str):
         return [content or ""]
     texts = []
-    for part in content:
+    for index, part in enumerate(content):
         if part.type == "refusal":
             texts.append(part.refusal or "")
         elif part.type in ("input_text", "output_text", "text") and part.text is not None:
             texts.append(part.text)
-        elif part.type == "input_image" and in_result:
-            texts.append(NO_IMAGE)  # to refuse it would end the whole session
+        elif in_result:
+            texts.append(unseen(part.type, part.filename))
         else:
-            raise BadParameter(f"only text parts are served, not '{part.type}'", param=where)
+            raise BadParameter(
+                f"only text parts are served, not '{part.type}'", param=f"{where}[{index}]"
+            )
     return texts

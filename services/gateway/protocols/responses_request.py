@@ -96,15 +96,22 @@ def _input_items(body: ResponsesBody, store: ResponseStore) -> list[dict[str, An
         items += previous.items
     if isinstance(body.input, str):
         return [*items, _with_id({"type": "message", "role": "user", "content": body.input})]
-    known = {item.get("id"): item for item in items}
     for index, item in enumerate(body.input):
-        if item.get("type") == "item_reference":
-            found = known.get(item.get("id"))
+        if _is_reference(item):
+            item_id = item.get("id")
+            found = store.item(item_id) if isinstance(item_id, str) else None
             if found is None:
                 raise BadParameter("no such item is stored", param=f"input[{index}].id")
             item = found
         items.append(_with_id(item))
     return items
+
+
+def _is_reference(item: dict[str, Any]) -> bool:
+    """The type may be absent, as in the official client's own type."""
+    return item.get("type") == "item_reference" or (
+        item.get("type") is None and not item.keys() - {"id", "type"}
+    )
 
 
 def _own_count(body: ResponsesBody) -> int:

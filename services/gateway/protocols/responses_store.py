@@ -59,6 +59,13 @@ class ResponseStore:
             self._stored.move_to_end(response_id)
             return found[0]
 
+    def item(self, item_id: str) -> dict[str, Any] | None:
+        """An item of any stored conversation, of the latest if it stands in several."""
+        with self._lock:
+            stored = [found for found, _ in reversed(self._stored.values())]
+        every = (item for found in stored for item in reversed(found.items))
+        return next((item for item in every if item.get("id") == item_id), None)
+
     def delete(self, response_id: str) -> bool:
         with self._lock:
             found = self._stored.pop(response_id, None)
