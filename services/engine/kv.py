@@ -47,16 +47,21 @@ class KvCache:
         max_context: int,
         dtype: torch.dtype,
         device: torch.device,
+        drafter_layers: int = 0,
     ) -> None:
+        """`drafter_layers` more, behind the model's, are the neural drafter's own."""
         self.slots = slots
         self.max_context = max_context
         capacity = whole_units(max_context)
         size = (slots, shape.kv_heads, capacity, shape.head_dim)
+        self.drafter_layers = drafter_layers
         self.layers = tuple(
             LayerKv(zeros(size, dtype, device), zeros(size, dtype, device))
-            for _ in range(shape.layers)
+            for _ in range(shape.layers + drafter_layers)
         )
-        self.bytes_per_token = 2 * shape.layers * shape.kv_heads * shape.head_dim * dtype.itemsize
+        self.bytes_per_token = (
+            2 * len(self.layers) * shape.kv_heads * shape.head_dim * dtype.itemsize
+        )
 
     def copy(self, source: int, target: int, tokens: int) -> None:
         """The first `tokens` positions of slot `source` into slot `target`."""

@@ -46,10 +46,14 @@ Progress = Callable[[str, int, int], None]
 
 
 def default_folder(name: str) -> Path:
-    """The user's cache directory, as XDG has it."""
+    return user_cache() / "models" / name
+
+
+def user_cache() -> Path:
+    """ninfer's part of the user's cache directory, as XDG has it."""
     cache = os.environ.get("XDG_CACHE_HOME", "")
     base = Path(cache) if os.path.isabs(cache) else Path.home() / ".cache"
-    return base / "ninfer" / "models" / name
+    return base / "ninfer"
 
 
 def fetch(name: str, folder: Path, progress: Progress) -> None:

@@ -74,12 +74,17 @@ def attend(
     Returns:
         [T, heads * head_dim]
     """
-    for row in plan.rows:
+    store(key, value, plan.rows, kv)
+    parts = [_attend_block(query, block, kv) for block in plan.blocks]
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+def store(key: torch.Tensor, value: torch.Tensor, rows: tuple[RowSpan, ...], kv: LayerKv) -> None:
+    """Writes keys and values [T, kv_heads, head_dim] into the rows' slots."""
+    for row in rows:
         here, end = slice(row.offset, row.offset + row.columns), row.start + row.columns
         kv.keys[row.slot, :, row.start : end] = key[here].transpose(0, 1)
         kv.values[row.slot, :, row.start : end] = value[here].transpose(0, 1)
-    parts = [_attend_block(query, block, kv) for block in plan.blocks]
-    return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
 def _attend_block(query: torch.Tensor, block: Block, kv: LayerKv) -> torch.Tensor:

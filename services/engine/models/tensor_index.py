@@ -12,6 +12,7 @@ from services.engine.models.config import read_json
 from shared.errors import CheckpointError
 
 WHOLE = "model.safetensors"
+DRAFTER = "mtp.safetensors"  # may lie beside the model's own files
 SHARDED = "model.safetensors.index.json"
 ITEM_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "U8": 1, "I8": 1}
 
@@ -65,15 +66,16 @@ def safetensors_errors(path: Path) -> Iterator[None]:
 
 
 def _files(folder: Path) -> list[Path]:
+    beside = [folder / DRAFTER] if (folder / DRAFTER).is_file() else []
     if (folder / WHOLE).is_file():
-        return [folder / WHOLE]
+        return [folder / WHOLE, *beside]
     index = folder / SHARDED
     if not index.is_file():
         raise CheckpointError(f"{folder} holds no {WHOLE}")
     places = read_json(index).get("weight_map")
     if not isinstance(places, dict) or not all(isinstance(v, str) for v in places.values()):
         raise CheckpointError(f"{index}: weight_map is not an object of file names")
-    names = sorted(set(places.values()))
+    names = sorted({*places.values(), *(path.name for path in beside)})
     for name in names:
         if Path(name).name != name or not name.endswith(".safetensors"):
             raise CheckpointError(f"{index} names {name!r}, which is no file of this folder")

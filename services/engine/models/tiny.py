@@ -5,6 +5,7 @@ python -m services.engine.models.tiny DIR
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -75,25 +76,54 @@ def _tokenizer() -> Tokenizer:
     return tokenizer
 
 
+def write_tiny_mtp(folder: Path, *, seed: int = 0, shortlist: Sequence[int] = ()) -> None:
+    """Adds a drafter of random weights to a folder of `write_tiny`: it is hardly ever right."""
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    weights = _Weights(config, seed)
+    hidden = config["hidden_size"]
+    weights.add("mtp.fc", hidden, 2 * hidden)
+    for name in ("pre_fc_norm_embedding", "pre_fc_norm_hidden", "norm"):
+        weights.add_norm(f"mtp.{name}")
+    weights.add_layer("mtp.layers.0")
+    tensors = weights.tensors
+    if shortlist:
+        tensors["mtp.shortlist_ids"] = torch.tensor(shortlist, dtype=torch.int32)
+    save_file(tensors, folder / "mtp.safetensors", metadata={"format": "pt"})
+
+
 def _random_weights(config: dict[str, Any], seed: int) -> dict[str, torch.Tensor]:
-    generator = torch.Generator().manual_seed(seed)
-
-    def random(*shape: int) -> torch.Tensor:
-        # wide enough that attention and the logits are far from uniform
-        scale: float = 1.5 * shape[-1] ** -0.5
-        return torch.randn(shape, generator=generator) * scale
-
-    def norm() -> torch.Tensor:
-        return 1 + 0.1 * torch.randn(hidden, generator=generator)
-
-    hidden, inner = config["hidden_size"], config["intermediate_size"]
-    queries = config["num_attention_heads"] * config["head_dim"]
-    keys = config["num_key_value_heads"] * config["head_dim"]
-    tensors = {"model.embed_tokens.weight": random(config["vocab_size"], hidden)}
+    weights = _Weights(config, seed)
+    weights.add("model.embed_tokens", config["vocab_size"], config["hidden_size"])
     for layer in range(config["num_hidden_layers"]):
-        prefix = f"model.layers.{layer}"
-        tensors[f"{prefix}.input_layernorm.weight"] = norm()
-        tensors[f"{prefix}.post_attention_layernorm.weight"] = norm()
+        weights.add_layer(f"model.layers.{layer}")
+    weights.add_norm("model.norm")
+    if not config["tie_word_embeddings"]:
+        weights.add("lm_head", config["vocab_size"], config["hidden_size"])
+    return weights.tensors
+
+
+class _Weights:
+    """Random tensors, drawn in the order in which they are added."""
+
+    def __init__(self, config: dict[str, Any], seed: int) -> None:
+        self._config = config
+        self._generator = torch.Generator().manual_seed(seed)
+        self.tensors: dict[str, torch.Tensor] = {}
+
+    def add(self, name: str, *shape: int) -> None:
+        self.tensors[f"{name}.weight"] = self._random(*shape)
+
+    def add_norm(self, name: str) -> None:
+        noise = torch.randn(self._config["hidden_size"], generator=self._generator)
+        self.tensors[f"{name}.weight"] = 1 + 0.1 * noise
+
+    def add_layer(self, prefix: str) -> None:
+        config = self._config
+        hidden, inner = config["hidden_size"], config["intermediate_size"]
+        queries = config["num_attention_heads"] * config["head_dim"]
+        keys = config["num_key_value_heads"] * config["head_dim"]
+        self.add_norm(f"{prefix}.input_layernorm")
+        self.add_norm(f"{prefix}.post_attention_layernorm")
         sizes = {
             "self_attn.q_proj": (queries, hidden),
             "self_attn.k_proj": (keys, hidden),
@@ -104,13 +134,14 @@ def _random_weights(config: dict[str, Any], seed: int) -> dict[str, torch.Tensor
             "mlp.down_proj": (hidden, inner),
         }
         for part, (rows, columns) in sizes.items():
-            tensors[f"{prefix}.{part}.weight"] = random(rows, columns)
+            self.add(f"{prefix}.{part}", rows, columns)
             if config["attention_bias" if part.startswith("self_attn") else "mlp_bias"]:
-                tensors[f"{prefix}.{part}.bias"] = 0.1 * random(rows)
-    tensors["model.norm.weight"] = norm()
-    if not config["tie_word_embeddings"]:
-        tensors["lm_head.weight"] = random(config["vocab_size"], hidden)
-    return tensors
+                self.tensors[f"{prefix}.{part}.bias"] = 0.1 * self._random(rows)
+
+    def _random(self, *shape: int) -> torch.Tensor:
+        # wide enough that attention and the logits are far from uniform
+        scale: float = 1.5 * shape[-1] ** -0.5
+        return torch.randn(shape, generator=self._generator) * scale
 
 
 def _write_json(path: Path, values: dict[str, Any]) -> None:

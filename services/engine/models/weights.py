@@ -42,6 +42,27 @@ class Weights:
             tensor: torch.Tensor = self._files[info.file].get_tensor(name)  # type: ignore[no-untyped-call]
         return tensor.to(dtype)
 
+    def take_ids(self, name: str) -> torch.Tensor:
+        """A list of token ids, int64 [n].
+
+        Raises:
+            CheckpointError: it is missing, or not a list of whole numbers.
+        """
+        info = self._index.get(name)
+        if info is None:
+            raise CheckpointError(f"{self._folder} has no tensor {name}")
+        if info.dtype not in ("I32", "I64") or len(info.shape) != 1:
+            raise CheckpointError(f"{info.file}: {name} is not a list of whole numbers")
+        self._taken.add(name)
+        with safetensors_errors(info.file):
+            tensor: torch.Tensor = self._files[info.file].get_tensor(name)  # type: ignore[no-untyped-call]
+        return tensor.long()
+
+    @property
+    def elements(self) -> int:
+        """Of all tensors that were taken."""
+        return sum(self._index[name].elements for name in self._taken)
+
     def __contains__(self, name: str) -> bool:
         return name in self._index
 

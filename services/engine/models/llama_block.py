@@ -1,0 +1,81 @@
+"""One layer of the llama family: attention and SwiGLU, each behind an RMSNorm."""
+
+from collections.abc import Callable
+
+import torch
+from torch.nn import functional
+
+from services.engine.models.config import LlamaConfig
+from services.engine.models.linear import Linear, linear
+from services.engine.models.norm import RmsNorm
+from services.engine.models.rope import Angles, rotate
+from services.engine.models.weights import Weights
+
+# From query [T, heads, head_dim] (scaled), key and value [T, kv_heads, head_dim], both rotated, to
+# [T, heads * head_dim]. It keeps the keys and values.
+Attention = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+class LlamaBlock:
+    """Weights and graph of the layer whose tensors begin with `prefix`."""
+
+    def __init__(
+        self,
+        config: LlamaConfig,
+        weights: Weights,
+        prefix: str,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> None:
+        self._config = config
+        self._weights = weights
+        self._dtype, self._device = dtype, device
+        hidden, inner = config.hidden_size, config.intermediate_size
+        queries, keys = config.heads * config.head_dim, config.kv_heads * config.head_dim
+        attention, mlp = f"{prefix}.self_attn", f"{prefix}.mlp"
+        qkv = {f"{attention}.q_proj": queries}
+        qkv |= {f"{attention}.k_proj": keys, f"{attention}.v_proj": keys}
+        gate_up = {f"{mlp}.gate_proj": inner, f"{mlp}.up_proj": inner}
+        output, down = {f"{attention}.o_proj": hidden}, {f"{mlp}.down_proj": hidden}
+        self._attention_norm = self._rms_norm(f"{prefix}.input_layernorm")
+        self._qkv = self._linear(qkv, hidden, config.attention_bias)
+        self._output = self._linear(output, queries, config.attention_bias)
+        self._mlp_norm = self._rms_norm(f"{prefix}.post_attention_layernorm")
+        self._gate_up = self._linear(gate_up, hidden, config.mlp_bias)
+        self._down = self._linear(down, inner, config.mlp_bias)
+        self._query_scale = config.head_dim**-0.5
+
+    def __call__(self, x: torch.Tensor, angles: Angles, attention: Attention) -> torch.Tensor:
+        """[T, hidden] to the same."""
+        mixed = attention(*self.heads(x, angles))
+        if len(mixed) < len(x):  # a lone column that is computed as two
+            mixed = mixed.repeat(2, 1)
+        x = self._output.onto(x, mixed)
+        gate, up = self._gate_up(self._mlp_norm(x)).chunk(2, dim=-1)
+        return self._down.onto(x, functional.silu(gate).mul_(up))
+
+    def heads(
+        self, x: torch.Tensor, angles: Angles
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """What the attention of [T, hidden] takes: query, key and value."""
+        config = self._config
+        heads = self._qkv(self._attention_norm(x)).view(len(x), -1, config.head_dim)
+        turning = config.heads + config.kv_heads
+        turned = rotate(heads[:, :turning], angles)
+        query = turned[:, : config.heads] * self._query_scale
+        return query, turned[:, config.heads :], heads[:, turning:]
+
+    def _linear(self, parts: dict[str, int], width: int, has_bias: bool) -> Linear:
+        """One layer that computes several side by side: name to its output size."""
+        weight = torch.cat([self._take(f"{n}.weight", size, width) for n, size in parts.items()])
+        bias = None
+        if has_bias:
+            bias = torch.cat([self._take(f"{n}.bias", size) for n, size in parts.items()])
+        return linear(weight, bias, self._device)
+
+    def _rms_norm(self, name: str) -> RmsNorm:
+        weight = self._take(f"{name}.weight", self._config.hidden_size)
+        return RmsNorm(weight.to(self._device), self._config.rms_eps)
+
+    def _take(self, name: str, *shape: int) -> torch.Tensor:
+        return self._weights.take(name, shape, self._dtype)

@@ -1,0 +1,133 @@
+"""The target writes its own training text: questions and answers from its chat prefix alone.
+
+After Magpie (Xu et al. 2024): behind the opening of a user's turn a chat model writes a question.
+All rows stand at the same position, so a step's attention is one product over all of them.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+import torch
+from torch.nn import functional
+
+from services.engine.kv import KvCache, LayerKv
+from services.engine.models.llama import LlamaModel
+from services.engine.training.corpus import ANSWER, FORCED, USER, Corpus
+from services.engine.training.dialogue import Dialogue
+from services.engine.training.recipe import Recipe
+
+USER_TEMPERATURE = 1.0
+USER_FLOOR = 0.02  # of the likeliest token's probability; keeps questions to the point
+ANSWER_TEMPERATURES = (0.7, 0.9)  # of the odd rows; the even ones answer greedily
+
+
+@dataclass
+class _Row:
+    temperature: float
+    forced: list[int]
+    role: int = USER  # of the next free token
+    said: int = 0  # tokens of this turn
+    roles: list[int] = field(default_factory=list)
+
+
+class Writer:
+    def __init__(self, model: LlamaModel, dialogue: Dialogue, recipe: Recipe) -> None:
+        self._model = model
+        self._dialogue = dialogue
+        self._recipe = recipe
+        self._kv = KvCache(
+            model.config,
+            slots=recipe.writing,
+            max_context=recipe.row_tokens,
+            dtype=model.dtype,
+            device=model.device,
+        )
+
+    def fill(self, corpus: Corpus, report: Callable[[int], None]) -> None:
+        """Writes the rows that are missing; `report` gets how many are there."""
+        while (first := corpus.written) < self._recipe.rows:
+            count = min(self._recipe.writing, self._recipe.rows - first)
+            corpus.put(first, *self._write(first, count))
+            report(first + count)
+
+    @torch.inference_mode()
+    def _write(self, first: int, count: int) -> tuple[np.ndarray, np.ndarray, torch.Tensor]:
+        recipe = self._recipe
+        generator = torch.Generator().manual_seed(recipe.seed * 1_000_003 + first)
+        low, high = ANSWER_TEMPERATURES
+        warmth = (low + (high - low) * torch.rand(count, generator=generator)).tolist()
+        opening = list(self._dialogue.opening)
+        rows = [_Row(warmth[i] if i % 2 else 0.0, opening.copy()) for i in range(count)]
+        ids = np.empty((count, recipe.row_tokens), np.int32)
+        hidden = torch.empty(
+            (count, recipe.row_tokens, self._model.config.hidden_size), dtype=torch.bfloat16
+        )
+        drawn = torch.zeros(count, dtype=torch.int64)
+        for position in range(recipe.row_tokens):
+            tokens = [self._next(row, int(drawn[i])) for i, row in enumerate(rows)]
+            ids[:, position] = tokens
+            behind = self._step(torch.tensor(tokens), position)
+            hidden[:, position] = behind.to(torch.bfloat16)
+            if position + 1 >= len(opening):
+                drawn = _draw(self._model.head(behind), rows, generator)
+        return ids, np.array([row.roles for row in rows], np.uint8), hidden
+
+    def _next(self, row: _Row, drawn: int) -> int:
+        """The row's next token: what the template says, else what the model said."""
+        if not row.forced:
+            end = self._dialogue.to_answer if row.role == USER else self._dialogue.to_user
+            limit = self._recipe.user_tokens if row.role == USER else self._recipe.answer_tokens
+            if drawn != end[0] and row.said < limit:
+                row.said += 1
+                row.roles.append(row.role)
+                return drawn
+            role = row.role
+            row.forced, row.said = list(end), 0
+            row.role = ANSWER if role == USER else USER
+            if drawn == end[0]:  # it ended its turn itself
+                row.roles.append(role)
+                return row.forced.pop(0)
+        row.roles.append(FORCED)
+        return row.forced.pop(0)
+
+    def _step(self, tokens: torch.Tensor, position: int) -> torch.Tensor:
+        """Hidden states behind the final norm, [rows, hidden]."""
+        model = self._model
+        angles = model.rope.angles(torch.tensor([position]), model.dtype)
+        x = functional.embedding(tokens, model.embedding)
+        for block, layer in zip(model.blocks, self._kv.layers, strict=True):
+            x = block(x, angles, partial(_attend_in_step, kv=layer, position=position))
+        return model.norm(x)
+
+
+def _attend_in_step(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *, kv: LayerKv, position: int
+) -> torch.Tensor:
+    """As `attention.attend`, of rows that all stand at `position`: [rows, heads * head_dim]."""
+    rows, kv_heads, head_dim = key.shape
+    kv.keys[:rows, :, position] = key
+    kv.values[:rows, :, position] = value
+    folded = query.view(rows, kv_heads, -1, head_dim)
+    here = slice(0, position + 1)
+    mixed = functional.scaled_dot_product_attention(
+        folded, kv.keys[:rows, :, here], kv.values[:rows, :, here], scale=1.0
+    )
+    return mixed.reshape(rows, -1)
+
+
+def _draw(logits: torch.Tensor, rows: list[_Row], generator: torch.Generator) -> torch.Tensor:
+    """int64 [rows]: by inversion, or the likeliest where a row answers greedily."""
+    drawn = logits.argmax(-1)
+    warm = [i for i, row in enumerate(rows) if row.role == USER or row.temperature]
+    points = torch.rand(len(rows), generator=generator)[warm]
+    if warm:
+        asking = torch.tensor([rows[i].role == USER for i in warm])
+        heat = [USER_TEMPERATURE if rows[i].role == USER else rows[i].temperature for i in warm]
+        chances = (logits[warm] / torch.tensor(heat).unsqueeze(1)).softmax(-1)
+        floor = chances.amax(-1, keepdim=True) * USER_FLOOR * asking.unsqueeze(1)
+        mass = chances.masked_fill_(chances < floor, 0.0).cumsum(-1)
+        at = torch.searchsorted(mass, points.unsqueeze(1) * mass[:, -1:], right=True)
+        drawn[warm] = at.squeeze(1).clamp_(max=logits.shape[1] - 1)
+    return drawn
