@@ -1,5 +1,7 @@
 """The MTP module as a differentiable graph: fp32 weights, bf16 products."""
 
+from typing import NamedTuple
+
 import torch
 from torch.nn import functional
 
@@ -8,6 +10,13 @@ from services.engine.models.rope import Rope, rotate
 from services.engine.models.weights import Weights
 
 LAYER = "mtp.layers.0."
+
+
+class _Seen(NamedTuple):
+    """Of each step so far, [B, heads, L, head_dim]."""
+
+    keys: list[torch.Tensor]
+    values: list[torch.Tensor]
 
 
 class TrainableMtp:
@@ -34,29 +43,16 @@ class TrainableMtp:
             For each depth j [B, L, hidden] behind `mtp.norm`; at t it speaks of token t + 2 + j.
             The last 1 + j positions lack their tokens and mean nothing.
         """
-        size = hidden.shape[1]
-        causal = torch.ones(size, size, dtype=torch.bool).tril()
-        own = torch.eye(size, dtype=torch.bool)
-        keys: list[torch.Tensor] = []
-        values: list[torch.Tensor] = []
+        seen = _Seen([], [])
         outputs = []
         for depth in range(depths):
-            mask = torch.cat([causal, *([own] * depth)], dim=1)
-            hidden = self._step(embedded.roll(-1 - depth, 1), hidden, depth, mask, keys, values)
+            hidden = self._step(embedded.roll(-1 - depth, 1), hidden, seen)
             outputs.append(hidden)
         return outputs
 
-    def _step(
-        self,
-        embedded: torch.Tensor,
-        hidden: torch.Tensor,
-        depth: int,
-        mask: torch.Tensor,
-        keys: list[torch.Tensor],
-        values: list[torch.Tensor],
-    ) -> torch.Tensor:
-        """Adds this step's keys and values, [B, heads, L, head_dim], to those of the earlier."""
-        config = self._config
+    def _step(self, embedded: torch.Tensor, hidden: torch.Tensor, seen: "_Seen") -> torch.Tensor:
+        """Adds this step's keys and values to those of the steps before."""
+        config, depth = self._config, len(seen.keys)
         rows, size, _ = hidden.shape
         norms = (
             self._norm("mtp.pre_fc_norm_embedding", embedded),
@@ -71,10 +67,13 @@ class TrainableMtp:
         ]
         group = config.heads // config.kv_heads
         query = rotate(heads[0], angles).transpose(1, 2)
-        keys.append(rotate(heads[1], angles).repeat_interleave(group, 2).transpose(1, 2))
-        values.append(heads[2].repeat_interleave(group, 2).transpose(1, 2))
+        seen.keys.append(rotate(heads[1], angles).repeat_interleave(group, 2).transpose(1, 2))
+        seen.values.append(heads[2].repeat_interleave(group, 2).transpose(1, 2))
         mixed = functional.scaled_dot_product_attention(
-            query.float(), torch.cat(keys, 2).float(), torch.cat(values, 2).float(), attn_mask=mask
+            query.float(),
+            torch.cat(seen.keys, 2).float(),
+            torch.cat(seen.values, 2).float(),
+            attn_mask=_mask(size, depth),
         )
         x = x + self._linear(
             f"{LAYER}self_attn.o_proj", mixed.transpose(1, 2).reshape(rows, size, -1)
@@ -93,6 +92,13 @@ class TrainableMtp:
     def _norm(self, name: str, x: torch.Tensor) -> torch.Tensor:
         weight = self.weights[f"{name}.weight"]
         return functional.rms_norm(x.float(), weight.shape, weight, self._config.rms_eps)
+
+
+def _mask(size: int, depth: int) -> torch.Tensor:
+    """bool [L, (1 + depth) * L]: step 0 up to each position, and its own chain behind."""
+    causal = torch.ones(size, size, dtype=torch.bool).tril()
+    own = torch.eye(size, dtype=torch.bool)
+    return torch.cat([causal, *([own] * depth)], dim=1)
 
 
 def initial_weights(config: LlamaConfig, target: Weights) -> dict[str, torch.Tensor]:
