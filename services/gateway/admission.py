@@ -13,6 +13,11 @@ class Admission:
         self.open = 0
         self._closed = False
 
+    @property
+    def is_closed(self) -> bool:
+        """The server is shutting down."""
+        return self._closed
+
     def close(self) -> None:
         """No more requests: the server is shutting down."""
         self._closed = True

@@ -8,6 +8,7 @@ import structlog
 from aiohttp import web
 
 from services.gateway.connections import Connection, is_plainly_framed
+from services.gateway.health import services_up
 from services.gateway.models import is_anthropic
 from services.gateway.protocols.openai_errors import error_body
 from services.gateway.request_log import describe_error
@@ -131,13 +132,8 @@ class App:
 
     async def _health(self, _: web.Request) -> web.StreamResponse:
         link = self._service.link
-        services = {
-            "gateway": "ok",
-            "engine": "ok" if link.ready else "unavailable",
-            "indexer": "ok" if self._service.indexer.is_there else "unavailable",
-        }
-        if archive := self._service.archive:
-            services["archive"] = "ok" if archive.is_there else "unavailable"
+        up = services_up(link, self._service.indexer, self._service.archive)
+        services = {name: "ok" if is_up else "unavailable" for name, is_up in up.items()}
         if link.ready is None:
             body = {"status": "unavailable", "services": services}
             return web.json_response(body, status=503, headers={"Retry-After": RETRY_AFTER_S})

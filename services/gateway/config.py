@@ -34,6 +34,9 @@ class GatewayConfig:
     draft_records: int = option(
         64, "ended requests whose drafting GET /v1/ninfer/requests/ID explains; 0 keeps none"
     )
+    page_requests: int = option(
+        32, "requests whose texts the page at / shows, in memory only; 0 keeps none and no page"
+    )
     tool_parser: str = option(
         "auto", "the form of the model's tool calls; auto reads its template", choices=TOOL_PARSERS
     )
@@ -79,6 +82,8 @@ def resolve(config: GatewayConfig) -> GatewayConfig:
             raise ConfigError(f"{flag} {value} is out of range; use more than 0")
     if config.draft_records < 0:
         raise ConfigError(f"--draft-records {config.draft_records} is out of range; use 0 or more")
+    if config.page_requests < 0:
+        raise ConfigError(f"--page-requests {config.page_requests} is out of range; use 0 or more")
     if config.stored_responses_mib < 0:
         raise ConfigError(
             f"--stored-responses-mib {config.stored_responses_mib} is out of range; use 0 or more"

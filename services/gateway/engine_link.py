@@ -48,6 +48,8 @@ class EngineLink:
         self.status: EngineStatus | None = None
         self.starts = 0  # of engines, since this gateway's own
         self.output_tokens = 0  # that came, of all requests
+        self.output_rounds = 0  # in how many messages
+        self.output_copied = 0  # accepted drafts among them
         self._on_start = on_start  # called once for each engine that starts
         self._silent_s = silent_s
         self._instance_id: str | None = None
@@ -131,6 +133,8 @@ class EngineLink:
             case OutputTokens() | Finished() | Failed():
                 if isinstance(message, OutputTokens):
                     self.output_tokens += len(message.token_ids)
+                    self.output_rounds += 1
+                    self.output_copied += message.copied
                 queue = self._queues.get(message.request_id)
                 if queue is not None:
                     queue.put_nowait(message)

@@ -15,6 +15,7 @@ from services.gateway.indexer_link import IndexerLink
 from services.gateway.output.events import Event, merged
 from services.gateway.output.output import Output
 from services.gateway.output.token_logprobs import LogprobCollector
+from services.gateway.page.recent import RecentRequest, RecentRequests
 from services.gateway.request_log import RequestLog, describe_error
 from services.gateway.token_gaps import TokenGaps
 from shared.errors import EngineDead, NinferError, by_code
@@ -58,6 +59,7 @@ class Generation:
     log: RequestLog
     drafts: DraftRecords
     gaps: TokenGaps
+    recent: RecentRequests
     generate: Generate
     index: BuildIndex | None
     output: Output
@@ -70,6 +72,7 @@ class Generation:
     _prepared_s: float = 0.0
     _first_text_s: float | None = None
     _last_tokens_s: float | None = None
+    _shown: RecentRequest | None = None  # on the page
     _queue: "asyncio.Queue[Reply]" = field(init=False)
     _kept: Reply | None = None  # taken from the queue, for the next turn
     _logprobs: LogprobCollector | None = field(init=False, default=None)
@@ -82,13 +85,14 @@ class Generation:
         """
         self._prepared_s = time.monotonic() - self.began_s
         request_id = self.generate.request_id
+        index = self.index
         if self.index is not None and not self.indexer.is_there:
             self.indexer.log_absence(request_id)
             self.index = None
         self.generate = msgspec.structs.replace(
             self.generate,
             expect_index=self.index is not None,
-            record_drafts=self.drafts.capacity > 0,
+            record_drafts=self.drafts.capacity > 0 or self.recent.capacity > 0,
         )
         if self.generate.top_logprobs is not None:
             self._logprobs = LogprobCollector(self.output.tokenizer, self.generate.stop_ids)
@@ -102,6 +106,7 @@ class Generation:
         if self.index is not None:
             self.indexer.build(self.index)
         self.log.request_start(self.described)
+        self._shown = self.recent.begin(self.described, self.generate, index)
 
     async def next_events(self, within_s: float) -> list[Event] | None:
         """The next events; none at an end without more; None if the time passed without one.
@@ -160,7 +165,7 @@ class Generation:
         except (TimeoutError, EngineDead):
             self._close()
             error = EngineDead("the engine was gone or silent")
-            self.log.request_error(self.described, "cancel", describe_error(error))
+            self._log_error("cancel", error)
             return
         self._close()
         self._log_done(reply, "cancelled", reply.stats.output_tokens)
@@ -183,6 +188,8 @@ class Generation:
         if self._last_tokens_s is not None:
             self.gaps.add(now_s - self._last_tokens_s)
         self._last_tokens_s = now_s
+        if self._shown is not None:
+            self.recent.take(self._shown, reply, now_s)
         was_stopped = self.output.stop is not None
         tokens, reasoning = self.output.tokens, self.output.reasoning_tokens
         events = self.output.push(reply.token_ids.tolist())
@@ -218,8 +225,13 @@ class Generation:
 
     def _failed(self, error: NinferError) -> NinferError:
         self._close()
-        self.log.request_error(self.described, "generate", describe_error(error))
+        self._log_error("generate", error)
         return error
+
+    def _log_error(self, phase: str, error: NinferError) -> None:
+        self.log.request_error(self.described, phase, describe_error(error))
+        if self._shown is not None:
+            self.recent.fail(self._shown, error)
 
     def _log_done(self, finished: Finished, reason: str, completion_tokens: int) -> None:
         now_s = time.monotonic()
@@ -230,6 +242,8 @@ class Generation:
             "total": now_s - self.began_s,
         }
         self.drafts.keep(self.generate.request_id, finished.stats, finished.drafts)
+        if self._shown is not None:
+            self.recent.finish(self._shown, reason, finished)
         self.log.request_done(
             self.described,
             reason,

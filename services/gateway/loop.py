@@ -25,6 +25,7 @@ from services.gateway.indexer_link import IndexerLink
 from services.gateway.metrics import Metrics
 from services.gateway.metrics_collector import LiveMetrics
 from services.gateway.output.choice import tool_parser_of
+from services.gateway.page.recent import RecentRequests
 from services.gateway.planner import Planner
 from services.gateway.request_log import RequestLog, redact
 from services.gateway.service import GenerationService
@@ -161,6 +162,7 @@ def build_service(config: GatewayConfig, channels: endpoints.Endpoints) -> Gener
         bodies=BodyReader(config.max_body_mib << 20, config.body_timeout_s),
         drafts=DraftRecords(config.draft_records),
         gaps=gaps,
+        recent=RecentRequests(config.page_requests),
         metrics=LiveMetrics(
             metrics, link=link, indexer=indexer, archive=archive, admission=admission, gaps=gaps
         ),

@@ -13,6 +13,7 @@ from prometheus_client.registry import Collector
 from services.gateway.admission import Admission
 from services.gateway.archive_link import ArchiveLink
 from services.gateway.engine_link import EngineLink
+from services.gateway.health import services_up
 from services.gateway.indexer_link import IndexerLink
 from services.gateway.metrics import Metrics
 from services.gateway.token_gaps import TokenGaps
@@ -84,11 +85,11 @@ class LiveMetrics(Collector):
         yield self._labelled(family)
 
     def _processes(self) -> Iterator[Metric]:
-        up = {"gateway": True, "engine": self._link.ready is not None}
+        up = services_up(self._link, self._indexer, self._archive)
         starts = {"gateway": 1, "engine": self._link.starts}
-        up["indexer"], starts["indexer"] = self._indexer.is_there, self._indexer.starts.count()
+        starts["indexer"] = self._indexer.starts.count()
         if self._archive is not None:
-            up["archive"], starts["archive"] = self._archive.is_there, self._archive.starts.count()
+            starts["archive"] = self._archive.starts.count()
         gauge = GaugeMetricFamily("ninfer:service_up", "1: the process serves", labels=["service"])
         counter = CounterMetricFamily(
             "ninfer:service_starts",

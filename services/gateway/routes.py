@@ -2,11 +2,15 @@
 
 import re
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from aiohttp import web
 
 from services.gateway.models import Models
 from services.gateway.openapi import document
+from services.gateway.page.files import FILES as PAGE_FILES
+from services.gateway.page.files import PageFiles
+from services.gateway.page.live import LiveFeed
 from services.gateway.protocols.chat import Chat
 from services.gateway.protocols.completions import Completions
 from services.gateway.protocols.messages import Messages
@@ -37,16 +41,29 @@ class Routes:
             "/completions": Completions(),
         }
         sessions = SessionList(service.archive)
+        page = PageFiles(enabled=service.config.page_requests > 0)
+        live = LiveFeed(
+            service.recent,
+            tokenizer=service.tokenizer,
+            link=service.link,
+            indexer=service.indexer,
+            archive=service.archive,
+            admission=service.admission,
+            model_id=service.planner.model_id,
+        )
         self._table: dict[str, dict[str, Handler]] = {
             "/models": {"GET": models.list},
             "/ninfer/requests": {"GET": service.drafts.list},
             "/ninfer/sessions": {"GET": sessions.list, "DELETE": sessions.delete_all},
+            "/ninfer/live": {"GET": live.stream},
             "/metrics": {"GET": service.metrics.show},
             "/tokenize": {"POST": tokens.tokenize},
             "/detokenize": {"POST": tokens.detokenize},
             "/openapi.json": {"GET": self._openapi},
             "/responses/compact": {"POST": _refuse_compact},
         }
+        for path in PAGE_FILES:
+            self._table[path] = {"GET": partial(page.show, path=path)}
         for path, protocol in self.protocols.items():
             self._table[path] = {"POST": self._generate(protocol)}
         counters = {"/messages/count_tokens": {}, "/responses/input_tokens": INPUT_TOKENS}
@@ -57,6 +74,7 @@ class Routes:
         self._named: list[tuple[re.Pattern[str], dict[str, NamedHandler]]] = [
             (re.compile(r"/models/(.+)", re.DOTALL), {"GET": models.show}),
             (re.compile(r"/ninfer/requests/([^/]+)"), {"GET": service.drafts.show}),
+            (re.compile(r"/ninfer/requests/([^/]+)/text"), {"GET": live.text}),
             (re.compile(r"/ninfer/sessions/([^/]+)"), {"DELETE": sessions.delete}),
             (re.compile(r"/responses/([^/]+)/input_items"), {"GET": responses.input_items}),
             (re.compile(r"/responses/([^/]+)/cancel"), {"POST": responses.cancel}),

@@ -6,9 +6,11 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 from services.gateway.config import GatewayConfig
+from services.gateway.page.files import FILES as PAGE_FILES
 from shared.errors import Forbidden, Unauthorized
 
-OPEN_PATHS = ("/health",)
+# the page asks for the key itself
+OPEN_PATHS = frozenset({"/health", *PAGE_FILES})
 
 
 class Guard:

@@ -21,6 +21,7 @@ from services.gateway.indexer_link import IndexerLink
 from services.gateway.metrics_collector import LiveMetrics
 from services.gateway.output.events import Event, merged
 from services.gateway.output.output import Output
+from services.gateway.page.recent import RecentRequests
 from services.gateway.planner import Plan, Planner
 from services.gateway.protocols.protocol import Head, ProtocolHandler, Reply
 from services.gateway.protocols.usage import ninfer_object
@@ -63,6 +64,7 @@ class GenerationService:
     bodies: BodyReader
     drafts: DraftRecords
     gaps: TokenGaps
+    recent: RecentRequests
     metrics: LiveMetrics
     abandoned: set[asyncio.Task[None]] = field(default_factory=set)  # last word awaited
 
@@ -114,6 +116,7 @@ class GenerationService:
             log=self.log,
             drafts=self.drafts,
             gaps=self.gaps,
+            recent=self.recent,
             generate=plan.generate,
             index=plan.index,
             output=Output(

@@ -242,7 +242,7 @@ async def test_what_claude_code_sends_is_accepted(
         status, body = await post(served, **fields)
         assert status == 200, body
         async with served.http.head(served.url) as probe:
-            assert probe.status == 404
+            assert probe.status == 200  # the page; Claude Code asks whether anybody is there
     generate = served.engine.generates[0]
     assert generate.max_output_tokens == 20_000 - len(generate.prompt_ids)
 

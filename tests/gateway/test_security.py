@@ -147,7 +147,7 @@ async def test_a_model_with_a_slash_is_found_by_its_encoded_name(serve: Serve) -
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/api/tags", "/v1/embeddings", "/chat/completions/x", "/v1/responses/a/b"]
+    "path", ["/nothing", "/api/tags", "/v1/embeddings", "/chat/completions/x", "/v1/responses/a/b"]
 )
 async def test_unknown_paths_get_json(serve: Serve, path: str) -> None:
     async with serve(say([]), indexer=False) as served:
