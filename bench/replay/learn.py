@@ -21,6 +21,7 @@ from services.engine.drafting import evidence
 from services.engine.drafting.adaptive import AdaptivePolicy
 from services.engine.drafting.cost import RoundCost
 from services.engine.drafting.evidence import BUCKETS, DEPTHS, Evidence, Priors, Survival
+from services.engine.drafting.neural_window import NeuralWindow
 from services.engine.drafting.round import Round
 from services.engine.drafting.sources import RequestSources
 from services.engine.ledger import Ledger
@@ -78,13 +79,17 @@ def _replay(
     sources = RequestSources(special_ids, awaiting=True)
     for part in builder.build(task):
         sources.add_index(part)
-    policy = AdaptivePolicy(Survival(priors), RoundCost.linear(0.007), min_match=1, neural_width=0)
+    no_neural = NeuralWindow(0, adaptive=False)
+    cost = RoundCost.linear(0.007)
+    policy = AdaptivePolicy(Survival(priors), cost, min_match=1, window=no_neural)
     output = task.output_ids
     ledger = Ledger(task.prompt_ids, len(output))
     ledger.append(output[:1].tolist())
     while ledger.output_len < len(output):
         sources.follow(ledger)
-        draft = policy.propose(_round(sources, ledger))
+        round_ = _round(sources, ledger)
+        policy.weigh(round_)
+        draft = policy.propose(round_, None)
         rest = output[ledger.output_len :]
         if policy.candidate is not None and policy.evidence is not None:
             at = policy.candidate.at
@@ -107,7 +112,8 @@ def _round(sources: RequestSources, ledger: Ledger) -> Round:
         tally=Tally(0.0, WIDTH),
         columns=1,
         rows=1,
-        ask_neural=None,
+        neural_room=0,
+        neural_costs=(0.0,),
     )
 
 

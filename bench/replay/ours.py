@@ -9,6 +9,7 @@ from bench.replay.neural import CoinDrafter
 from bench.replay.tasks import Task
 from services.engine.drafting.cost import RoundCost
 from services.engine.drafting.draft import Draft
+from services.engine.drafting.neural import NeuralAsk
 from services.engine.drafting.router import DraftRouter
 from services.engine.drafting.settings import DraftSettings
 from services.engine.ledger import Ledger
@@ -101,5 +102,8 @@ class LedgerCoin:
         self.width = coin.width
         self._coin = coin
 
-    def propose(self, request_id: str, ledger: Ledger, budget: int) -> Sequence[int]:
-        return self._coin.propose(ledger.tokens, budget)
+    def draft(self, asks: Sequence[NeuralAsk]) -> list[Sequence[int]]:
+        return [self._coin.propose(ask.ledger.tokens, ask.budget) for ask in asks]
+
+    def cost(self, drafts: int) -> float:
+        return 0.0  # as in the lab

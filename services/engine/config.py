@@ -9,6 +9,8 @@ from shared.messages import EngineLimits
 from shared.options import option
 
 MAX_NGRAM_DRAFT_TOKENS = 63
+MAX_DRAFT_TOKENS = 15
+DRAFT_TOKENS, COPY_TOKENS = 3, 15  # defaults where there is a drafter
 MAX_CONCURRENCY = 64
 DEFAULT_MIN_MATCH = {"fixed": 12, "adaptive": 1}
 # Without a neural drafter its window stands open to `--lookup-ngram`: as wide as is usual for one.
@@ -42,7 +44,16 @@ class EngineConfig:
         1024,
         "main memory for the KV of prefixes whose slot was taken over, 0 is off; committed as used",
     )
-    spec: str = option("off", "neural drafter", choices=("off", "mtp", "dflash", "dflash2"))
+    spec: str = option(
+        "off",
+        "neural drafter, which lies beside the model; copies are on with it",
+        choices=("off", "mtp", "dflash", "dflash2"),
+    )
+    draft_tokens: int | None = option(
+        None, "neural drafts of a round, 1..15; default 3 with a drafter"
+    )
+    adaptive_mtp: bool = option(False, "ask for fewer neural drafts where more do not pay")
+    lm_head_draft: bool = option(False, "draft from the checkpoint's shortlist of tokens alone")
     ngram_draft_tokens: int | None = option(
         None, "widest copy, 0..63 tokens; 0 is off; default 15 with a drafter, else 0"
     )
@@ -66,8 +77,10 @@ class EngineConfig:
     log_level: str = option("info", "what is logged on stderr, from this level on", choices=LEVELS)
 
 
-def resolve(config: EngineConfig, *, model_id: str, model_context: int) -> tuple[EngineLimits, int]:
-    """The limits in force and the context in tokens.
+def resolve(
+    config: EngineConfig, *, model_id: str, model_context: int, drafters: tuple[str, ...] = ()
+) -> tuple[EngineLimits, int]:
+    """The limits in force and the context in tokens. `drafters` are those that the model has.
 
     Raises:
         ConfigError: an option is out of range or asks for what this model lacks.
@@ -83,12 +96,10 @@ def resolve(config: EngineConfig, *, model_id: str, model_context: int) -> tuple
     _within("--threads", config.threads, 0, 1024)
     if config.max_context:
         _within("--max-context", config.max_context, 16, model_context)
-    if config.spec != "off":
-        raise ConfigError(
-            f"--spec {config.spec}: {model_id} has no such drafter; "
-            "use --spec off (copies work alone: --ngram-draft-tokens 15)"
-        )
-    width = 0 if config.ngram_draft_tokens is None else config.ngram_draft_tokens
+    neural = _neural_width(config, model_id, drafters)
+    width = config.ngram_draft_tokens
+    if width is None:
+        width = COPY_TOKENS if neural else 0
     _within("--ngram-draft-tokens", width, 0, MAX_NGRAM_DRAFT_TOKENS)
     if config.ngram_archive_mib and not width:
         raise ConfigError(
@@ -98,7 +109,7 @@ def resolve(config: EngineConfig, *, model_id: str, model_context: int) -> tuple
         max_concurrency=config.max_concurrency,
         max_waiting=config.max_waiting,
         spec=config.spec,
-        draft_tokens=LOOKUP_TOKENS if config.lookup_ngram else 0,
+        draft_tokens=neural or (LOOKUP_TOKENS if config.lookup_ngram else 0),
         ngram_draft_tokens=width,
         ngram_policy="fixed" if config.ngram_policy == "fixed" else "adaptive",
         ngram_min_match=config.ngram_min_match or DEFAULT_MIN_MATCH[config.ngram_policy],
@@ -107,6 +118,27 @@ def resolve(config: EngineConfig, *, model_id: str, model_context: int) -> tuple
         ngram_archive_mib=config.ngram_archive_mib,
     )
     return limits, config.max_context or model_context
+
+
+def _neural_width(config: EngineConfig, model_id: str, drafters: tuple[str, ...]) -> int:
+    """Neural drafts of a round; 0 without a drafter."""
+    if config.spec == "off":
+        for flag, value in (
+            ("--draft-tokens", config.draft_tokens),
+            ("--adaptive-mtp", config.adaptive_mtp),
+            ("--lm-head-draft", config.lm_head_draft),
+        ):
+            if value:
+                raise ConfigError(f"{flag} needs a neural drafter: set --spec, for example mtp")
+        return 0
+    if config.spec not in drafters:
+        raise ConfigError(
+            f"--spec {config.spec}: {model_id} has no such drafter; "
+            "use --spec off (copies work alone: --ngram-draft-tokens 15)"
+        )
+    width = DRAFT_TOKENS if config.draft_tokens is None else config.draft_tokens
+    _within("--draft-tokens", width, 1, MAX_DRAFT_TOKENS)
+    return width
 
 
 def _within(flag: str, value: int, low: int, high: int, *, off: bool = False) -> None:

@@ -5,12 +5,14 @@ from typing import assert_never
 
 import numpy as np
 import structlog
+import torch
 
 from services.engine import planner
 from services.engine.accept import verify
 from services.engine.drafting.draft import Draft
-from services.engine.drafting.router import DraftRouter
+from services.engine.drafting.router import Ask, DraftRouter
 from services.engine.intake import Intake
+from services.engine.mtp_drafter import MtpDrafter
 from services.engine.post import ArchiveAnswer, FromGateway, GatewayGone, Inbound, Post
 from services.engine.prefix import PrefixCache
 from services.engine.request import Request
@@ -50,6 +52,7 @@ class Engine:
         intake: Intake,
         prefixes: PrefixCache,
         sessions: Sessions,
+        neural: MtpDrafter | None = None,
     ) -> None:
         self._runner = runner
         self._drafters = drafters
@@ -58,6 +61,7 @@ class Engine:
         self._intake = intake
         self._table = RequestTable(prefixes)
         self._sessions = sessions
+        self._neural = neural
         self._faults = 0
         self._log = structlog.get_logger(service="engine")
 
@@ -69,8 +73,8 @@ class Engine:
         rows = planner.plan([r.progress() for r in self._table.running], plan_limits)
         if rows:
             began_s = time.monotonic()
-            drafts = self._propose(rows)
             try:
+                drafts = self._propose(rows)
                 result = self._runner.launch(rows, drafts, self._table)
             except ModelFault as exc:
                 self._fail_rows(rows, exc)
@@ -143,19 +147,20 @@ class Engine:
     # -- propose, verify, commit -----------------------------------------------------------------
 
     def _propose(self, rows: tuple[planner.RowPlan, ...]) -> dict[str, Draft]:
-        """Copies for the decoding rows that have one; they may be narrower than the room."""
-        drafts = {}
+        """Drafts for the decoding rows that have some; they may be narrower than the room."""
         self._drafters.begin_pass(sum(row.columns for row in rows), len(rows))
-        for row in rows:
-            request = self._request(row)
-            if not row.draft_room or not request.ledger.output_len:
-                continue
-            draft = self._drafters.propose(
-                row.request_id, request.ledger, row.draft_room, request.tally
-            )
+        asks = [
+            Ask(row.request_id, request.ledger, row.draft_room, request.tally)
+            for row in rows
+            if row.draft_room and (request := self._open(row.request_id)).ledger.output_len
+        ]
+        drafts = {}
+        for request_id, draft in self._drafters.propose_all(asks).items():
+            request = self._open(request_id)
             # what the request's grammar forbids could never be accepted
-            if draft and (draft := draft.cut(request.target.admitted(draft.token_ids))):
-                drafts[row.request_id] = draft
+            admitted = draft.cut(request.target.admitted(draft.token_ids))
+            if admitted is not None:
+                drafts[request_id] = admitted
         return drafts
 
     def _finish_row(
@@ -166,6 +171,7 @@ class Engine:
             return
         if not row.samples:
             request.computed = row.start + row.columns
+            self._follow(request, row.start, result.hidden[row.request_id])
             return
         first_position = len(request.ledger)
         logits = result.logits[row.request_id]
@@ -173,6 +179,7 @@ class Engine:
         verdict = verify(draft_ids, request.target.tokens(logits, draft_ids, first_position))
         decoding = request.ledger.output_len > 0
         kept, stopped = request.commit(verdict.committed, verdict.accepted)
+        self._follow(request, row.start, result.hidden[row.request_id])
         accepted = min(verdict.accepted, len(kept))
         self._drafters.observe(row.request_id, request.ledger, draft, accepted)
         now_s = time.monotonic()
@@ -195,8 +202,17 @@ class Engine:
         elif request.remaining == 0:
             self._end(request, request.limited_by)
 
-    def _request(self, row: planner.RowPlan) -> Request:
-        request = self._table.get(row.request_id)
+    def _follow(self, request: Request, start: int, hidden: torch.Tensor) -> None:
+        """The neural drafter gets the states of all columns that were committed."""
+        if self._neural is not None:
+            assert request.slot is not None
+            committed = hidden[: request.computed - start]
+            self._neural.follow(
+                request.request_id, request.slot, request.ledger, start=start, hidden=committed
+            )
+
+    def _open(self, request_id: str) -> Request:
+        request = self._table.get(request_id)
         assert request is not None
         return request
 
@@ -235,6 +251,9 @@ class Engine:
         )
 
     def _close(self, request: Request) -> None:
+        if self._neural is not None:
+            self._neural.settle(request.request_id)
+            self._neural.release(request.request_id)
         self._table.remove(request)
         self._sessions.drop(request.request_id)
         self._drafters.release(request.request_id)
@@ -243,7 +262,12 @@ class Engine:
         self._faults += 1
         self._log.error("model_fault", error=str(exc), rows=len(rows), in_a_row=self._faults)
         for row in rows:
-            self._fail(self._request(row), "server_error", f"the model failed: {exc}")
+            request = self._open(row.request_id)
+            if self._neural is not None:
+                # the drafter does not catch up any more, so nobody may go on from here
+                self._neural.release(request.request_id)
+                request.computed = 0
+            self._fail(request, "server_error", f"the model failed: {exc}")
         if self._faults >= FAULTS_IN_A_ROW:
             self._post.flush()
             raise exc
@@ -266,3 +290,5 @@ class Engine:
 
     def check(self) -> None:
         self._table.check()
+        if self._neural is not None:
+            self._neural.check([request.request_id for request in self._table.running])

@@ -6,7 +6,7 @@ attention over scattered blocks would gather the context again in every round; a
 a request and takes 5 microseconds a token of the demo model, computing it 1,000.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -27,6 +27,7 @@ class Prefix:
     source: PrefixSource
     tokens: int
     slot: int = -1
+    owner: str = ""  # of a running request's slot
     blocks: tuple[int, ...] = ()
 
 
@@ -36,7 +37,15 @@ NOTHING = Prefix("none", 0)
 class PrefixCache:
     """Gives slots to requests and fills them with what is known already."""
 
-    def __init__(self, kv: KvCache, host: HostTier | None) -> None:
+    def __init__(
+        self, kv: KvCache, host: HostTier | None, settle: Callable[[str], None] | None = None
+    ) -> None:
+        """`settle` makes the neural drafter catch up with a running request, whose slot is to be
+        copied."""
+        self._settle = settle
+        # A drafter's column needs the token behind it, and its state, which is not kept: the last
+        # column of a prefix is computed again.
+        self._again = min(1, kv.drafter_layers)
         self._kv = kv
         self._host = host
         self._pool = SlotPool(kv.slots)
@@ -64,15 +73,17 @@ class PrefixCache:
         self._pool.take(home, request.request_id)
         self._fill(home.number, best)
         request.slot = home.number
-        request.computed = best.tokens
-        request.reused = best.tokens
-        request.reused_from = best.source if best.tokens else "none"
+        request.computed = max(0, best.tokens - self._again)
+        request.reused = request.computed
+        request.reused_from = best.source if request.reused else "none"
 
     def _fill(self, slot: int, best: Prefix) -> None:
         if best.blocks:
             assert self._host is not None
             self._host.restore(best.blocks, self._kv, slot)
         elif best.tokens and best.slot != slot:
+            if best.owner and self._settle is not None:
+                self._settle(best.owner)
             self._kv.copy(best.slot, slot, best.tokens)
 
     def give_back(self, request: Request) -> None:
@@ -97,7 +108,7 @@ class PrefixCache:
                 tokens = _common(other.ledger.tokens[:valid], wanted)
                 if tokens > best.tokens:
                     assert other.slot is not None
-                    best = Prefix("running", tokens, other.slot)
+                    best = Prefix("running", tokens, other.slot, other.request_id)
         return best
 
     def _saved(self, wanted: np.ndarray, salt: str, best: Prefix) -> Prefix:

@@ -16,6 +16,9 @@ from services.engine.intake import Intake
 from services.engine.kv import KvCache
 from services.engine.loop import Engine
 from services.engine.models.load import load_model
+from services.engine.models.mtp import MtpModule, has_mtp, has_shortlist
+from services.engine.models.weights import Weights
+from services.engine.mtp_drafter import MtpDrafter
 from services.engine.planner import PlanLimits
 from services.engine.post import Post
 from services.engine.prefix import PrefixCache
@@ -37,11 +40,20 @@ def main(argv: list[str]) -> None:
     threads = set_threads(config.threads)
     tokenizer = Tokenizer.load(config.model)
     model = load_model(config.model, dtype=dtype, device=device, exact=config.exact != "off")
+    weights = Weights(config.model)
     limits, context = resolve(
-        config, model_id=config.model.name, model_context=model.config.max_context
+        config,
+        model_id=config.model.name,
+        model_context=model.config.max_context,
+        drafters=("mtp",) if has_mtp(weights) else (),
     )
     kv = KvCache(
-        model.config, slots=limits.max_concurrency, max_context=context, dtype=dtype, device=device
+        model.config,
+        slots=limits.max_concurrency,
+        max_context=context,
+        dtype=dtype,
+        device=device,
+        drafter_layers=1 if config.spec == "mtp" else 0,
     )
     if model.exact and not is_exact(model, kv):
         if config.exact == "on":
@@ -64,12 +76,13 @@ def main(argv: list[str]) -> None:
         exact=model.exact,
     )
     drafting = None
-    if limits.ngram_draft_tokens or limits.lookup_ngram:
+    if limits.ngram_draft_tokens or limits.draft_tokens:
         drafting = DraftSettings(
             policy=limits.ngram_policy,
             width=limits.ngram_draft_tokens,
             min_match=limits.ngram_min_match,
             neural_width=limits.draft_tokens,
+            adaptive_neural=config.adaptive_mtp,
             lookup_ngram=limits.lookup_ngram,
             boundary_ids=tokenizer.special_ids,
         )
@@ -87,10 +100,18 @@ def main(argv: list[str]) -> None:
     runner = Runner(model, kv, device)
     draft_width = max(limits.draft_tokens, limits.ngram_draft_tokens)
     curve = runner.rehearse(max(2, min(draft_width + 1, context)))
+    neural = None
+    if config.spec == "mtp":
+        shortlist = config.lm_head_draft
+        if shortlist and not has_shortlist(weights):
+            raise ConfigError(f"--lm-head-draft: the drafter of {facts.model_id} has no shortlist")
+        module = MtpModule(model, weights, shortlist=shortlist)
+        neural = MtpDrafter(module, kv, width=limits.draft_tokens, device=device)
+        neural.rehearse(runner.any_state())
     post = Post(channels, ready, idle)
     host = HostTier(kv, limits.host_cache_mib << 20) if limits.host_cache_mib else None
-    prefixes = PrefixCache(kv, host)
-    router = DraftRouter(drafting, cost=RoundCost(curve, follows=True))
+    prefixes = PrefixCache(kv, host, settle=neural.settle if neural else None)
+    router = DraftRouter(drafting, cost=RoundCost(curve, follows=True), neural=neural)
     archive = None
     if limits.ngram_archive_mib:
         archive = ArchiveLink(
@@ -110,7 +131,14 @@ def main(argv: list[str]) -> None:
     targets = Targets(facts.vocab_size, device, grammars)
     intake = Intake(limits, context, facts.vocab_size, targets)
     engine = Engine(
-        runner, router, post, limits, intake=intake, prefixes=prefixes, sessions=sessions
+        runner,
+        router,
+        post,
+        limits,
+        intake=intake,
+        prefixes=prefixes,
+        sessions=sessions,
+        neural=neural,
     )
     shown = {
         "model": facts.model_id,

@@ -1,7 +1,8 @@
 """Builds the packed pass from the plan and runs the model on it."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -22,9 +23,19 @@ class ModelFault(Exception):
     """A pass that failed: out of memory, or a fault in a kernel."""
 
 
+@contextmanager
+def model_faults() -> Iterator[None]:
+    """Raises ModelFault for what torch raises."""
+    try:
+        yield
+    except (RuntimeError, MemoryError) as exc:  # torch reports both kinds as RuntimeError
+        raise ModelFault(str(exc)) from exc
+
+
 @dataclass(frozen=True)
 class Pass:
     logits: dict[str, torch.Tensor]  # fp32 [1 + drafts, vocab] of each sampling row
+    hidden: dict[str, torch.Tensor]  # [columns with drafts, hidden] of each row, behind the norm
     forward_s: float
 
 
@@ -45,18 +56,19 @@ class Runner:
         """
         batch, wanted = self._build(rows, drafts, table)
         began_s = time.monotonic()
-        try:
-            with torch.inference_mode():
-                logits = self._model.forward(batch, self._kv).logits
-        except (RuntimeError, MemoryError) as exc:  # torch reports both kinds as RuntimeError
-            raise ModelFault(str(exc)) from exc
+        with model_faults():
+            logits, states = self._model.forward(batch, self._kv)
         forward_s = time.monotonic() - began_s
         by_request = {}
         end = 0
         for request_id, columns in wanted:
             by_request[request_id] = logits[end : end + columns]
             end += columns
-        return Pass(by_request, forward_s)
+        hidden = {
+            row.request_id: states[span.offset : span.offset + span.columns]
+            for row, span in zip(rows, batch.rows, strict=True)
+        }
+        return Pass(by_request, hidden, forward_s)
 
     def rehearse(self, widest: int) -> dict[int, float]:
         """Throw-away passes in slot 0: the first request does not pay for start-up work, and the
@@ -71,17 +83,23 @@ class Runner:
             seconds[columns] = min(taken)
         return seconds
 
+    def any_state(self) -> torch.Tensor:
+        """[1, hidden], of a throw-away pass in slot 0."""
+        return self._model.forward(self._blank(1), self._kv).hidden
+
     def _rehearse(self, columns: int) -> float:
-        batch = Batch(
+        batch = self._blank(columns)
+        began_s = time.monotonic()
+        self._model.forward(batch, self._kv)
+        return time.monotonic() - began_s
+
+    def _blank(self, columns: int) -> Batch:
+        return Batch(
             token_ids=self._tensor([0] * columns),
             positions=self._tensor(list(range(columns))),
             rows=(RowSpan(slot=0, start=0, columns=columns, offset=0),),
             logit_columns=self._tensor(list(range(columns))),
         )
-        began_s = time.monotonic()
-        with torch.inference_mode():
-            self._model.forward(batch, self._kv)
-        return time.monotonic() - began_s
 
     def _build(
         self, rows: tuple[RowPlan, ...], drafts: Mapping[str, Draft], table: RequestTable

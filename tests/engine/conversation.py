@@ -8,8 +8,17 @@ from tests.engine.local import MAX_TURNS, LocalEngine, LocalPost
 class Conversation:
     """One engine that serves one request after another."""
 
-    def __init__(self, local: LocalEngine, *, host_blocks: int = 0, width: int = 15) -> None:
-        self.engine, self.post, self.limits = local.engine(width, chunk=64, host_blocks=host_blocks)
+    def __init__(
+        self,
+        local: LocalEngine,
+        *,
+        host_blocks: int = 0,
+        width: int = 15,
+        draft_tokens: int = 0,
+    ) -> None:
+        self.engine, self.post, self.limits = local.engine(
+            width, chunk=64, host_blocks=host_blocks, draft_tokens=draft_tokens
+        )
 
     def ask(self, *requests: Generate) -> list[tuple[list[int], GenerationStats]]:
         first = len(self.post.sent)

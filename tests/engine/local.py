@@ -18,6 +18,9 @@ from services.engine.intake import Intake
 from services.engine.kv import KvCache
 from services.engine.loop import Engine
 from services.engine.models.load import load_model
+from services.engine.models.mtp import MtpModule
+from services.engine.models.weights import Weights
+from services.engine.mtp_drafter import MtpDrafter
 from services.engine.planner import PlanLimits
 from services.engine.post import FromGateway, Inbound
 from services.engine.prefix import PrefixCache
@@ -35,9 +38,11 @@ from shared.messages import (
     Failed,
     Finished,
     Generate,
+    GenerationStats,
     IndexReady,
     OutputTokens,
     Sampling,
+    SourceStats,
 )
 from shared.tokenizer import Tokenizer
 from tests.engine.local_archive import ENGINE_ID, LocalArchive
@@ -72,8 +77,20 @@ class Output:
 
     @property
     def accepted(self) -> int:
+        return self.stats.speculative.ngram_accepted_tokens
+
+    @property
+    def stats(self) -> GenerationStats:
         assert isinstance(self.end, Finished)
-        return self.end.stats.speculative.ngram_accepted_tokens
+        return self.end.stats
+
+    @property
+    def neural(self) -> SourceStats:
+        """Of the neural drafter; zeros if it was never asked."""
+        for source in self.stats.speculative.sources:
+            if source.kind == "neural":
+                return source
+        return SourceStats(kind="neural", rounds=0, drafted_tokens=0, accepted_tokens=0)
 
 
 class LocalEngine:
@@ -86,12 +103,22 @@ class LocalEngine:
         slots: int = 4,
         context: int = 2048,
         dtype: torch.dtype = torch.float32,
+        mtp: bool = False,
     ) -> None:
+        """With `mtp` each engine may run with the folder's neural drafter."""
         device = torch.device("cpu")
         torch.set_num_threads(1)
         self.tokenizer = Tokenizer.load(folder)
         self.model = model = load_model(folder, dtype=dtype, device=device)
-        kv = KvCache(model.config, slots=slots, max_context=context, dtype=dtype, device=device)
+        kv = KvCache(
+            model.config,
+            slots=slots,
+            max_context=context,
+            dtype=dtype,
+            device=device,
+            drafter_layers=int(mtp),
+        )
+        self._module = MtpModule(model, Weights(folder), shortlist=False) if mtp else None
         self.kv = kv
         self.runner = Runner(model, kv, device)
         grammars = GrammarCompiler(folder, model.config.vocab_size, self.tokenizer.stop_ids)
@@ -107,30 +134,33 @@ class LocalEngine:
         chunk: int = 512,
         host_blocks: int = 0,
         archive: LocalArchive | None = None,
+        draft_tokens: int = 0,
     ) -> tuple[Engine, LocalPost, PlanLimits]:
         min_match = 4 if policy == "fixed" else 1
         limits = EngineLimits(
             max_concurrency=self._slots,
             max_waiting=16,
-            spec="off",
-            draft_tokens=0,
+            spec="mtp" if draft_tokens else "off",
+            draft_tokens=draft_tokens,
             ngram_draft_tokens=width,
             ngram_policy=policy,
             ngram_min_match=min_match,
             lookup_ngram=0,
         )
         drafting = None
-        if width:
+        if width or draft_tokens:
             drafting = DraftSettings(
                 policy=policy,
                 width=width,
                 min_match=min_match,
+                neural_width=draft_tokens,
                 boundary_ids=self.tokenizer.special_ids,
             )
         post = LocalPost()
         if archive is not None:
             archive.inbound = post.inbound
-        router = DraftRouter(drafting)
+        self.neural = self._drafter(draft_tokens) if self._module is not None else None
+        router = DraftRouter(drafting, neural=self.neural if draft_tokens else None)
         sessions = Sessions(
             archive,
             router,
@@ -145,10 +175,19 @@ class LocalEngine:
             post,  # type: ignore[arg-type]
             limits,
             intake=Intake(limits, self._context, self.runner.vocab_size, self._targets),
-            prefixes=PrefixCache(self.kv, HostTier(self.kv, host_bytes) if host_blocks else None),
+            prefixes=PrefixCache(
+                self.kv,
+                HostTier(self.kv, host_bytes) if host_blocks else None,
+                settle=self.neural.settle if self.neural else None,
+            ),
             sessions=sessions,
+            neural=self.neural,
         )
-        return engine, post, PlanLimits(chunk, width, self._context)
+        return engine, post, PlanLimits(chunk, max(width, draft_tokens), self._context)
+
+    def _drafter(self, width: int) -> MtpDrafter:
+        assert self._module is not None, "this engine was made without mtp"
+        return MtpDrafter(self._module, self.kv, width=width, device=torch.device("cpu"))
 
     def model_logits(self, token_ids: np.ndarray) -> torch.Tensor:
         """fp32 [n, vocab], one pass over all of it in slot 0."""
@@ -170,8 +209,11 @@ class LocalEngine:
         tool_texts: Sequence[str] = (),
         chunk: int = 512,
         archive: LocalArchive | None = None,
+        draft_tokens: int = 0,
     ) -> dict[str, Output]:
-        engine, post, plan_limits = self.engine(width, policy=policy, chunk=chunk, archive=archive)
+        engine, post, plan_limits = self.engine(
+            width, policy=policy, chunk=chunk, archive=archive, draft_tokens=draft_tokens
+        )
         for request in requests:
             post.inbound.append(FromGateway(b"local", request))
             if width:

@@ -17,7 +17,8 @@ from services.engine.drafting.candidates import (
 from services.engine.drafting.cost import RoundCost
 from services.engine.drafting.draft import Draft
 from services.engine.drafting.evidence import Evidence, Survival, Width, best_width
-from services.engine.drafting.round import Fallback, Round
+from services.engine.drafting.neural_window import NeuralWindow
+from services.engine.drafting.round import Fallback, Round, Wanted
 from services.engine.drafting.sources import Place, RequestSources
 from services.engine.ledger import Ledger
 from shared.matching.contexts import DEPTH, ledger_query, query_bytes
@@ -29,20 +30,21 @@ RATE_DECAY = 0.9
 START_TOKENS, START_COST = 6.0, 2.0
 RECENT_DECAY = 0.8
 RECENT_CAP = 16
-NEURAL_DECAY = 0.95
-NEURAL_START = 0.58  # accepted of each neural draft, until the request's own rounds say
 WEAK_MATCH = 8  # tokens; a failed guess below does not move the last break
 
 
 class AdaptivePolicy:
     def __init__(
-        self, survival: Survival, cost: RoundCost, *, min_match: int, neural_width: int
+        self, survival: Survival, cost: RoundCost, *, min_match: int, window: NeuralWindow
     ) -> None:
         self._survival = survival
         self._cost = cost
         self._min_match = min_match
-        self._neural_width = neural_width
-        self._neural_accepted = NEURAL_START * neural_width  # mean of a neural round
+        self._window = window
+        # of the round that is being weighed
+        self._rate = 0.0
+        self._added: Sequence[float] = ()
+        self._copied: Draft | None = None
         self._track: Place | None = None  # where the last copy goes on
         self._broken: Place | None = None  # where the last copy stopped being right
         self._recent = 0.0
@@ -53,21 +55,34 @@ class AdaptivePolicy:
         self.candidate: Candidate | None = None
         self.evidence: Evidence | None = None
 
-    def propose(self, row: Round) -> Draft | None:
-        rate = RATE_MARGIN * self._tokens / self._spent
-        added = self._cost.added(row.columns, row.room)
-        draft, value = self._copy(row, added, rate)
-        if row.ask_neural is not None:
-            budget = min(self._neural_width, row.room)
-            if self._neural_accepted - rate * added[budget] >= value:
-                fallback = row.ask_neural(budget)
-                if fallback.token_ids:
-                    draft = self._bridge(row, fallback, added, rate)
-        if draft is not None and draft.copied and not draft.neural:
+    def weigh(self, row: Round) -> Wanted:
+        """Finds the best copy, and whether the neural drafter is worth more."""
+        self._rate = RATE_MARGIN * self._tokens / self._spent
+        self._added = self._cost.added(row.columns, row.room)
+        self._copied, value = self._copy(row)
+        copied = len(self._copied.token_ids) if self._copied else 0
+        if not row.neural_room:
+            return Wanted(0, copied)
+        costs = [row.neural_costs[n] + self._added[n] for n in range(row.neural_room + 1)]
+        asked = self._window.choose(row.neural_room, costs, self._rate)
+        if asked.drafts and asked.value >= value:
+            return Wanted(asked.drafts, asked.drafts)
+        if self._copied is None and self._window.is_probe_due():
+            return Wanted(row.neural_room, row.neural_room)
+        return Wanted(0, copied)
+
+    def propose(self, row: Round, fallback: Fallback | None) -> Draft | None:
+        """Of the round that was weighed last, with what the neural drafter answered."""
+        draft = self._copied
+        spent = 0.0
+        if fallback is not None and fallback.token_ids:
+            draft = self._bridge(row, fallback)
+            spent = row.neural_costs[len(fallback.token_ids)]
+        elif draft is not None:
             assert self.candidate is not None
             row.tally.resumes += self.candidate.place == ON_TRACK
         drafted = len(draft.token_ids) if draft else 0
-        self._round_cost = self._cost.of(row.columns + drafted) / row.rows
+        self._round_cost = self._cost.of(row.columns + drafted) / row.rows + spent
         self._proposed_at = len(row.ledger)
         return draft
 
@@ -80,18 +95,19 @@ class AdaptivePolicy:
         self._tokens = RATE_DECAY * self._tokens + committed
         self._spent = RATE_DECAY * self._spent + self._round_cost
         self._recent = RECENT_DECAY * self._recent + (1 - RECENT_DECAY) * min(accepted, RECENT_CAP)
+        if draft is None or not draft.neural:
+            self._window.skip()
+        else:
+            self._window.observe(draft.neural, min(accepted, draft.neural))
         if draft is None:
             return
-        if draft.neural:
-            kept = min(accepted, draft.neural)
-            self._neural_accepted = NEURAL_DECAY * self._neural_accepted + (1 - NEURAL_DECAY) * kept
         if draft.copied and self.candidate is not None and self.evidence is not None:
             kept = accepted - draft.neural
             if kept >= 0:
                 self._survival.observe(self.evidence, draft.copied, kept)
                 self._follow(ledger, self.candidate, kept)
 
-    def _copy(self, row: Round, added: Sequence[float], rate: float) -> tuple[Draft | None, float]:
+    def _copy(self, row: Round) -> tuple[Draft | None, float]:
         for at in (self._track, self._broken):
             if at is not None and not row.sources.holds(at):
                 self._track = self._broken = None
@@ -112,12 +128,12 @@ class AdaptivePolicy:
         self.candidate = candidate
         self.evidence = Evidence(candidate.place, candidate.length, candidate.ties, self._recent)
         hazards = self._survival.hazards(self.evidence)
-        width = best_width(hazards, min(room, candidate.available), added, rate)
+        width = best_width(hazards, min(room, candidate.available), self._added, self._rate)
         if not width.drafts:
             return None, 0.0
         return _draft(row.sources, candidate, width), width.value
 
-    def _bridge(self, row: Round, neural: Fallback, added: Sequence[float], rate: float) -> Draft:
+    def _bridge(self, row: Round, neural: Fallback) -> Draft:
         """The neural tokens, and behind them the copy that they lead to near the last break."""
         tokens = len(neural.token_ids)
         plain = Draft(neural.token_ids, neural.kind, neural=tokens, neural_kind=neural.kind)
@@ -130,10 +146,10 @@ class AdaptivePolicy:
         if candidate is None:
             return plain
         self.evidence = Evidence(NEAR, candidate.length, candidate.ties, self._recent)
-        reached = min(1.0, self._neural_accepted / self._neural_width)
-        more = [cost - added[tokens] for cost in added[tokens:]]
+        reached = min(1.0, self._window.expected(tokens) / tokens)
+        more = [cost - self._added[tokens] for cost in self._added[tokens:]]
         hazards = self._survival.hazards(self.evidence)
-        width = best_width(hazards, min(left, candidate.available), more, rate, reached)
+        width = best_width(hazards, min(left, candidate.available), more, self._rate, reached)
         if not width.drafts:
             return plain
         self.candidate = candidate

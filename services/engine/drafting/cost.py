@@ -32,6 +32,11 @@ class RoundCost:
         """1 + `per_column` for each column but the first; does not follow measurements."""
         return cls({1: 1.0, 65: 1.0 + 64 * per_column}, follows=False)
 
+    @property
+    def unit(self) -> float:
+        """What a pass of one column costs, in the unit of the points."""
+        return self._costs[0]
+
     def of(self, columns: int) -> float:
         """The cost of a pass of `columns` >= 1, in passes of one column."""
         return self._at(columns) / self._costs[0]

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from services.engine.drafting.draft import Draft
-from services.engine.drafting.round import Round
+from services.engine.drafting.round import Fallback, Round, Wanted
 from services.engine.drafting.sources import Place
 from services.engine.ledger import Ledger
 from shared.matching.contexts import DEPTH, ledger_query
@@ -27,14 +27,22 @@ class FixedPolicy:
         self._min_match = min_match
         self._neural_width = neural_width
         self.declined: Declined = "no_match"  # why the last round copied nothing
+        self._copied: Draft | None = None
         self._cursor: tuple[Place, int] | None = None  # where an archive copy began, ledger length
 
-    def propose(self, row: Round) -> Draft | None:
-        copied = self._copy(row)
-        if copied is not None or row.ask_neural is None:
-            return copied
-        kind, ids = row.ask_neural(min(row.room, self._neural_width))
-        return Draft(ids, kind, neural=len(ids), neural_kind=kind) if ids else None
+    def weigh(self, row: Round) -> Wanted:
+        """The copy, else as many neural drafts as there is room for."""
+        self._copied = self._copy(row)
+        if self._copied is not None:
+            return Wanted(0, len(self._copied.token_ids))
+        return Wanted(row.neural_room, row.neural_room)
+
+    def propose(self, row: Round, fallback: Fallback | None) -> Draft | None:
+        """Of the round that was weighed last."""
+        if self._copied is not None or fallback is None or not fallback.token_ids:
+            return self._copied
+        kind, ids = fallback
+        return Draft(ids, kind, neural=len(ids), neural_kind=kind)
 
     def observe(self, ledger: Ledger, draft: Draft | None, accepted: int) -> None:
         """The ledger itself says what to look up next."""

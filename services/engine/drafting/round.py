@@ -1,6 +1,6 @@
 """One round of one row, as a policy sees it."""
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from services.engine.drafting.sources import RequestSources
@@ -23,5 +23,12 @@ class Round(NamedTuple):
     tally: Tally
     columns: int  # of the pass so far, this row's anchor included
     rows: int  # of the pass
-    # The neural drafter's tokens, at most as many as asked for; None without one.
-    ask_neural: Callable[[int], Fallback] | None
+    neural_room: int  # most neural drafts (or looked-up ones); 0 without a drafter
+    neural_costs: Sequence[float]  # [neural_room + 1], of drafting so many, in passes of one column
+
+
+class Wanted(NamedTuple):
+    """What a policy has decided before the neural drafter is asked."""
+
+    neural: int  # drafts to ask it for
+    columns: int  # that the row will add to the pass, as far as known

@@ -5,8 +5,9 @@ Torch-free: the model-free replay benchmark drives it as the engine does. One ro
 """
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import structlog
@@ -17,7 +18,8 @@ from services.engine.drafting.draft import Draft
 from services.engine.drafting.evidence import Survival, learned
 from services.engine.drafting.fixed import FixedPolicy
 from services.engine.drafting.lookup_ngram import look_up
-from services.engine.drafting.neural import NeuralDrafter
+from services.engine.drafting.neural import NeuralAsk, NeuralDrafter
+from services.engine.drafting.neural_window import NeuralWindow
 from services.engine.drafting.record import DraftRecorder
 from services.engine.drafting.round import Fallback, Round
 from services.engine.drafting.settings import DraftSettings
@@ -44,6 +46,22 @@ class _Row:
     # where the output ended at a proposal that has no verdict yet
     proposed_at: int | None = None
     proposed: Draft | None = None
+
+
+class Ask(NamedTuple):
+    """A row that may verify drafts in the next pass."""
+
+    request_id: str
+    ledger: Ledger  # holds at least one output token
+    room: int  # most drafts, at least 1
+    tally: Tally
+
+
+class _Weighed(NamedTuple):
+    ask: Ask
+    row: _Row
+    round: Round
+    neural: int  # drafts that the neural drafter is asked for
 
 
 class DraftRouter:
@@ -132,26 +150,24 @@ class DraftRouter:
         self._cost.observe(self._pass_columns, forward_s)
 
     def propose(self, request_id: str, ledger: Ledger, room: int, tally: Tally) -> Draft | None:
-        """At most `room` >= 1 tokens behind the ledger, which holds at least one output token."""
-        row = self._rows.get(request_id)
-        if row is None:
-            return None
-        tally.index_wait_rounds += row.sources.awaiting
-        row.sources.follow(ledger)
-        round_ = Round(
-            sources=row.sources,
-            ledger=ledger,
-            room=room,
-            copy_room=min(room, row.settings.width),
-            tally=tally,
-            columns=self._pass_columns,
-            rows=self._pass_rows,
-            ask_neural=self._asking(request_id, row, ledger),
-        )
-        draft = row.policy.propose(round_)
-        row.proposed_at, row.proposed = ledger.output_len, draft
-        self._pass_columns += len(draft.token_ids) if draft else 0
-        return draft
+        """As `propose_all`, of a round with one row."""
+        return self.propose_all([Ask(request_id, ledger, room, tally)]).get(request_id)
+
+    def propose_all(self, asks: Sequence[Ask]) -> dict[str, Draft]:
+        """A pass's drafts, at most `room` for each row. The rows that are to get neural drafts are
+        told apart first, so that the neural drafter is asked once for all of them."""
+        base = self._pass_columns
+        weighed = [found for ask in asks if (found := self._weigh(ask))]
+        fallbacks = self._ask(weighed)
+        self._pass_columns = base
+        drafts = {}
+        for (request_id, *_), row, round_, _ in weighed:
+            draft = row.policy.propose(round_, fallbacks.get(request_id))
+            row.proposed_at, row.proposed = round_.ledger.output_len, draft
+            if draft is not None:
+                drafts[request_id] = draft
+                self._pass_columns += len(draft.token_ids)
+        return drafts
 
     def observe(self, request_id: str, ledger: Ledger, draft: Draft | None, accepted: int) -> None:
         """A round has committed: `ledger` holds its tokens, the first `accepted` of `draft`."""
@@ -187,26 +203,57 @@ class DraftRouter:
             Survival(learned()),
             self._cost,
             min_match=settings.min_match,
-            neural_width=settings.neural_width,
+            window=NeuralWindow(settings.neural_width, adaptive=settings.adaptive_neural),
         )
 
-    def _asking(
-        self, request_id: str, row: _Row, ledger: Ledger
-    ) -> Callable[[int], Fallback] | None:
-        settings, neural = row.settings, self._neural
-        if not settings.neural_width or (neural is None and not settings.lookup_ngram):
+    def _weigh(self, ask: Ask) -> _Weighed | None:
+        row = self._rows.get(ask.request_id)
+        if row is None:
             return None
+        ask.tally.index_wait_rounds += row.sources.awaiting
+        row.sources.follow(ask.ledger)
+        neural_room = 0
+        if self._neural is not None or row.settings.lookup_ngram:
+            neural_room = min(ask.room, row.settings.neural_width)
+        round_ = Round(
+            sources=row.sources,
+            ledger=ask.ledger,
+            room=ask.room,
+            copy_room=min(ask.room, row.settings.width),
+            tally=ask.tally,
+            columns=self._pass_columns,
+            rows=self._pass_rows,
+            neural_room=neural_room,
+            neural_costs=self._neural_costs(neural_room),
+        )
+        wanted = row.policy.weigh(round_)
+        self._pass_columns += wanted.columns
+        return _Weighed(ask, row, round_, wanted.neural)
 
-        def ask(budget: int) -> Fallback:
-            if settings.lookup_ngram:
-                ids = look_up(row.sources, ledger, settings.lookup_ngram, budget)
+    def _neural_costs(self, room: int) -> list[float]:
+        """Of each row's part in asking for so many: all rows go through a step together."""
+        if self._neural is None:
+            return [0.0] * (room + 1)
+        one = self._cost.unit * self._pass_rows
+        return [self._neural.cost(drafts) / one for drafts in range(room + 1)]
+
+    def _ask(self, weighed: Sequence[_Weighed]) -> dict[str, Fallback]:
+        """What stands in for a copy, by request: a lookup where there is one, else neural."""
+        found: dict[str, Fallback] = {}
+        asks = []
+        for ask, row, _, neural in weighed:
+            if not neural:
+                continue
+            if row.settings.lookup_ngram:
+                ids = look_up(row.sources, ask.ledger, row.settings.lookup_ngram, neural)
                 if ids:
-                    return Fallback("lookup", ids)
-            if neural is None:
-                return Fallback("lookup", ())
-            return Fallback("neural", tuple(neural.propose(request_id, ledger, budget)))
-
-        return ask
+                    found[ask.request_id] = Fallback("lookup", ids)
+                    continue
+            asks.append(NeuralAsk(ask.request_id, ask.ledger, neural))
+        if asks and self._neural is not None:
+            for asked, drafted in zip(asks, self._neural.draft(asks), strict=True):
+                found[asked.request_id] = Fallback("neural", tuple(drafted))
+        return found
 
     def _keep_early(self, index: IndexReady) -> None:
         if index.request_id in self._ended:  # it took longer than its request

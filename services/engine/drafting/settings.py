@@ -16,6 +16,7 @@ class DraftSettings:
     min_match: int  # shortest match that licenses a copy
     boundary_ids: Collection[int] = ()  # no match and no copy crosses one of them
     neural_width: int = 0  # the neural window: most tokens of a neural drafter or a lookup
+    adaptive_neural: bool = False  # a round may ask for fewer neural drafts than that
     lookup_ngram: int = 0  # how many tokens `--lookup-ngram` looks up, 0 is off
 
     def narrowed(self, wanted: Speculation) -> "DraftSettings":

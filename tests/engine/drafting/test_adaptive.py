@@ -1,7 +1,10 @@
+from collections.abc import Sequence
+
 import numpy as np
 
 from services.engine.drafting.cost import RoundCost
 from services.engine.drafting.draft import Draft
+from services.engine.drafting.neural import NeuralAsk
 from services.engine.drafting.router import DraftRouter
 from services.engine.drafting.settings import DraftSettings
 from services.engine.ledger import Ledger
@@ -73,10 +76,17 @@ class Neural:
         self.right = right
         self.output = np.empty(0, np.int32)
 
-    def propose(self, request_id: str, ledger: Ledger, budget: int) -> list[int]:
-        done = ledger.output_len
-        ids: list[int] = self.output[done : done + min(budget, self.width)].tolist()
-        return [token if i < self.right else token + 5000 for i, token in enumerate(ids)]
+    def draft(self, asks: Sequence[NeuralAsk]) -> list[list[int]]:
+        drafts = []
+        for ask in asks:
+            done = ask.ledger.output_len
+            ids: list[int] = self.output[done : done + min(ask.budget, self.width)].tolist()
+            right = [token if i < self.right else token + 5000 for i, token in enumerate(ids)]
+            drafts.append(right)
+        return drafts
+
+    def cost(self, drafts: int) -> float:
+        return 0.0
 
 
 def drafted(draft: Draft | None) -> int:

@@ -1,5 +1,8 @@
+from collections.abc import Sequence
+
 import numpy as np
 
+from services.engine.drafting.neural import NeuralAsk
 from services.engine.drafting.router import DraftRouter
 from services.engine.drafting.settings import DraftSettings
 from services.engine.ledger import Ledger
@@ -95,8 +98,11 @@ class Counting:
 
     width = 3
 
-    def propose(self, request_id: str, ledger: Ledger, budget: int) -> list[int]:
-        return list(range(budget))
+    def draft(self, asks: Sequence[NeuralAsk]) -> list[list[int]]:
+        return [list(range(ask.budget)) for ask in asks]
+
+    def cost(self, drafts: int) -> float:
+        return 0.0
 
 
 def test_sources_from_elsewhere_are_copied_from_too() -> None:
