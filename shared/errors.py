@@ -32,10 +32,16 @@ class NinferError(Exception):
     status: ClassVar[int] = 500
     code: ClassVar[str] = "server_error"
 
-    def __init__(self, message: str, *, param: str | None = None) -> None:
+    # The log's sentence, where `message` may hold a client's text outside of quotation marks.
+    logged: str | None = None
+
+    def __init__(
+        self, message: str, *, param: str | None = None, logged: str | None = None
+    ) -> None:
         super().__init__(message)
         self.message = message
         self.param = param
+        self.logged = logged
 
 
 class RequestError(NinferError):
@@ -145,7 +151,8 @@ class CheckpointError(ConfigError):
 
 def by_code(code: str, message: str) -> NinferError:
     """The exception for a `Failed.code` that came over the wire; unknown codes are ours (500)."""
-    for kind in (PromptTooLong, Overloaded, EngineDead, DeadlinePassed, BadParameter):
-        if kind.code == code:
-            return kind(message)
-    return EngineFault(message)
+    kinds = (PromptTooLong, Overloaded, EngineDead, DeadlinePassed, BadParameter)
+    kind = next((kind for kind in kinds if kind.code == code), EngineFault)
+    error: NinferError = kind(message)
+    error.logged = f"the engine ended the request: {kind.code}"
+    return error

@@ -171,7 +171,9 @@ class ChatTemplate:
                     pieces.append(piece)
         except Exception as exc:
             raise BadParameter(
-                f"the chat template refuses these messages: {exc}", param="messages"
+                f"the chat template refuses these messages: {exc}",
+                param="messages",
+                logged="the chat template refuses these messages",
             ) from exc
         rendered = "".join(pieces)
         if not prefilled:

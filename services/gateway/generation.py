@@ -50,6 +50,17 @@ class Result:
     archive: ArchiveStats | None = None  # None: the request named no session
 
 
+@dataclass(frozen=True)
+class Progress:
+    """How far an output is, as the gateway sees it."""
+
+    prompt_tokens: int
+    output_tokens: int
+    copied_tokens: int  # of the output
+    first_s: float  # from the request's receipt to the first tokens
+    since_first_s: float
+
+
 @dataclass
 class Generation:
     """Gives the output's events; owns the request's registration until its terminal message."""
@@ -71,6 +82,8 @@ class Generation:
     finished: Finished | None = None
     _prepared_s: float = 0.0
     _first_text_s: float | None = None
+    _first_tokens_s: float | None = None
+    _copied: int = 0
     _last_tokens_s: float | None = None
     _shown: RecentRequest | None = None  # on the page
     _queue: "asyncio.Queue[Reply]" = field(init=False)
@@ -148,6 +161,17 @@ class Generation:
             archive=self.session.stats(self.finished),
         )
 
+    def progress(self) -> Progress:
+        now_s = time.monotonic()
+        first_s = now_s if self._first_tokens_s is None else self._first_tokens_s
+        return Progress(
+            prompt_tokens=len(self.generate.prompt_ids),
+            output_tokens=self.output.tokens,
+            copied_tokens=self._copied,
+            first_s=first_s - self.began_s,
+            since_first_s=now_s - first_s,
+        )
+
     async def _receive(self) -> Reply:
         reply, self._kept = self._kept, None
         return await self._queue.get() if reply is None else reply
@@ -190,6 +214,9 @@ class Generation:
         self._last_tokens_s = now_s
         if self._shown is not None:
             self.recent.take(self._shown, reply, now_s)
+        if self._first_tokens_s is None:
+            self._first_tokens_s = now_s
+        self._copied += reply.copied
         was_stopped = self.output.stop is not None
         tokens, reasoning = self.output.tokens, self.output.reasoning_tokens
         events = self.output.push(reply.token_ids.tolist())

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 # Models put blanks where they like; llguidance bounds how many.
 JSON_LAYOUT: "JsonCompileOptions" = {"whitespace_flexible": True}
 MAX_GRAMMAR_CHARACTERS = 1 << 18
+REFUSED = "the grammar library refuses this schema or grammar"
 
 
 def json_object() -> str:
@@ -28,7 +29,7 @@ def json_schema(schema: Any, param: str) -> str:
     try:
         grammar: str = LLMatcher.grammar_from_json_schema(schema, defaults=JSON_LAYOUT)
     except ValueError as exc:
-        raise BadParameter(f"{param}: {exc}", param=param) from exc
+        raise BadParameter(f"{param}: {exc}", param=param, logged=REFUSED) from exc
     return _checked(grammar, param)
 
 
@@ -61,5 +62,5 @@ def _bound(text: str, param: str) -> str:
 def _checked(grammar: str, param: str) -> str:
     problem: str = LLMatcher.validate_grammar(grammar, None)
     if problem:
-        raise BadParameter(f"{param}: {problem.strip()}", param=param)
+        raise BadParameter(f"{param}: {problem.strip()}", param=param, logged=REFUSED)
     return grammar

@@ -76,5 +76,5 @@ def _arguments_of(call: Call) -> str | dict[str, Any]:
             arguments = msgspec.json.decode(arguments)
         except (msgspec.DecodeError, RecursionError, UnicodeError):
             arguments = call.arguments
-    check_depth(arguments, f"the arguments of a call of {call.name}", "tool_calls")
+    check_depth(arguments, f"the arguments of a call of '{call.name}'", "tool_calls")
     return arguments if isinstance(arguments, dict) else call.arguments

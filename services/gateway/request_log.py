@@ -6,6 +6,7 @@ request_error. A request refused before its start has only a request_error with 
 """
 
 import contextlib
+import re
 import time
 import uuid
 from collections.abc import Sequence
@@ -22,6 +23,7 @@ from shared.messages import EngineReady, GenerationStats
 
 ARTIFACT_TYPE = "ninfer_serve_request_log"
 SCHEMA_VERSION = 1
+LOGGED_CHARACTERS = 200  # of what is said about an error
 
 
 class RequestLog:
@@ -103,6 +105,7 @@ class RequestLog:
             ngram_archive=archive,
         )
         shown = summary(stats, completion_tokens, timings["ttft"])
+        shown |= session_summary(request.get("draft_session"), archive)
         self._log.info("request_done", request_id=request["request_id"], reason=reason, **shown)
         for observer in self._observers:
             observer.request_done(request, reason, stats, completion_tokens, timings)
@@ -118,6 +121,7 @@ class RequestLog:
             status=error["status"],
             code=error["code"],
             param=error["param"],
+            reason=error["reason"],
         )
 
     def close(self) -> None:
@@ -162,17 +166,43 @@ def summary(stats: GenerationStats, completion_tokens: int, ttft_s: float | None
         "copies": f"{copies.ngram_accepted_tokens}/{copies.ngram_drafted_tokens}"
         f" in {copies.ngram_rounds} rounds",
         "ttft_s": None if ttft_s is None else round(ttft_s, 3),
+        **lookup_summary(stats),
     }
 
 
+def lookup_summary(stats: GenerationStats) -> dict[str, str]:
+    """What `--lookup-ngram` drafted, if it did."""
+    for source in stats.speculative.sources:
+        if source.kind == "lookup":
+            drafted = f"{source.accepted_tokens}/{source.drafted_tokens}"
+            return {"lookups": f"{drafted} in {source.rounds} rounds"}
+    return {}
+
+
+def session_summary(session_id: str | None, archive: dict[str, Any]) -> dict[str, str]:
+    """What became of the session that the request named, if it named one."""
+    reason = archive.get("reason")
+    if session_id is None and reason is None:
+        return {}
+    became = reason or f"generation {archive.get('generation')}"
+    return {"session": f"{session_id}: {became}" if session_id else became}
+
+
 def describe_error(error: NinferError) -> dict[str, Any]:
-    """The code and the field, not the message, which may quote the client."""
+    """What went wrong and where, without what the client wrote."""
     return {
         "status": error.status,
         "type": type(error).__name__,
         "code": error.code,
-        "param": error.param,
+        "param": error.param[:LOGGED_CHARACTERS] if error.param else error.param,
+        "reason": error.logged or without_quotes(error.message)[:LOGGED_CHARACTERS],
     }
+
+
+def without_quotes(message: str) -> str:
+    """From the first quotation mark to the last: what stands between may hold more of them."""
+    marks = r"'.*'|\".*\"|(?<=unknown field )`.*`"
+    return re.sub(marks, "'...'", message, flags=re.DOTALL)
 
 
 def redact(argv: list[str]) -> list[str]:

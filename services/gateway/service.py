@@ -43,6 +43,7 @@ DISCONNECTED = {
     "type": "Disconnected",
     "code": "client_disconnected",
     "param": None,
+    "reason": "the client left before its request had begun",
 }
 
 REQUEST_ID = web.RequestKey("request_id", str)
@@ -102,7 +103,8 @@ class GenerationService:
                 self.admission.leave()
         try:
             prompt_tokens = len(plan.generate.prompt_ids)
-            head = Head(http[REQUEST_ID], self.planner.model_id, prompt_tokens)
+            progress = generation.progress
+            head = Head(http[REQUEST_ID], self.planner.model_id, prompt_tokens, progress)
             reply = protocol.reply(request, head)
             return await self._answer(http, request, reply, generation)
         finally:

@@ -53,3 +53,16 @@ def test_the_same_prompt_again_is_reused(client: openai.OpenAI) -> None:
     assert usage.prompt_tokens_details.cached_tokens == usage.prompt_tokens - 1
     salted = ask(client, extra_body={"ninfer": {"cache_salt": "other"}}).usage
     assert salted.prompt_tokens_details.cached_tokens == 0
+
+
+def test_a_stop_token_ends_the_text_and_has_none(client: openai.OpenAI) -> None:
+    always = {"40": 100}
+    free = ask(client, logit_bias=always, max_tokens=8)
+    stopped = ask(client, logit_bias=always, max_tokens=8, extra_body={"stop_token_ids": [40]})
+    assert (free.choices[0].finish_reason, free.usage.completion_tokens) == ("length", 8)
+    assert len(free.choices[0].message.content) == 8
+    assert (stopped.choices[0].finish_reason, stopped.usage.completion_tokens) == ("stop", 1)
+    assert stopped.choices[0].message.content == ""
+    later = {"stop_token_ids": [40], "min_tokens": 5}
+    held = ask(client, logit_bias=always, max_tokens=8, extra_body=later)
+    assert held.usage.completion_tokens == 6

@@ -9,9 +9,9 @@ from structlog.testing import capture_logs
 
 from services.gateway.request_log import RequestLog, redact
 from shared.errors import ConfigError
-from shared.messages import SourceStats
+from shared.messages import ArchiveStats, SourceStats
 from shared.tokenizer import Tokenizer
-from tests.gateway.conftest import Serve
+from tests.gateway.conftest import MESSAGES, Serve
 from tests.scripted_engine import Turn, hang, make_stats, say
 
 SECRET = "xyzzy-plugh"
@@ -92,8 +92,99 @@ async def test_a_refused_request_has_one_error_line(serve: Serve) -> None:
     assert (first["phase"], first["error"]["status"]) == ("prepare", 404)
     assert first["error"]["code"] == "model_not_found"
     assert second["error"]["param"] == "temperature"
+    assert first["error"]["reason"] == "The model '...'"
+    assert "`float` >= 0" in second["error"]["reason"]
     assert not served.log_lines("request_start")
     assert SECRET not in served.log_path.read_text()
+
+
+QUOTING: list[dict[str, Any]] = [
+    {"model": f"a'{SECRET}"},
+    {"model": f'"{SECRET}'},
+    {"messages": [{"role": f"'{SECRET}'", "content": ""}]},
+    {"messages": [{"role": "user", "content": [{"type": SECRET}]}]},
+    {"logit_bias": {SECRET: 1}},
+    {"reasoning_effort": f"x'{SECRET}'x"},
+    {"structured_outputs": {SECRET: 1}},
+    {"structured_outputs": {"regex": f"({SECRET}"}},
+    {"guided_grammar": SECRET},
+    {"guided_json": {"type": SECRET}},
+    {"guided_choice": [SECRET], "guided_regex": SECRET},
+    {"response_format": {"type": SECRET}},
+    {"tools": [{"type": SECRET}]},
+    {"prediction": {"type": SECRET, "content": ""}},
+    {"metadata": SECRET, "n": 2, "stop": [SECRET] * 20},
+]
+
+
+@pytest.mark.parametrize("fields", QUOTING)
+async def test_a_reason_says_nothing_that_the_client_wrote(
+    serve: Serve, fields: dict[str, Any]
+) -> None:
+    with capture_logs() as printed:
+        async with serve(say([])) as served:
+            status, _ = await served.chat(**fields)
+    assert status in (400, 404)
+    (line,) = served.log_lines("request_error")
+    assert line["error"]["reason"]
+    assert SECRET not in served.log_path.read_text()
+    assert SECRET not in repr(printed)
+
+
+async def test_the_terminal_says_why_a_request_was_refused(serve: Serve) -> None:
+    with capture_logs() as printed:
+        async with serve(say([])) as served:
+            await served.chat(n=2)
+    (line,) = [line for line in printed if line["event"] == "request_error"]
+    assert (line["param"], line["reason"]) == ("n", "n is not supported by this server")
+
+
+async def test_the_terminal_tells_of_lookups_and_sessions(serve: Serve) -> None:
+    async def script(turn: Turn) -> None:
+        turn.sources = (SourceStats(kind="lookup", rounds=3, drafted_tokens=20, accepted_tokens=9),)
+        await turn.tokens([65])
+        await turn.finish()
+
+    with capture_logs() as printed:
+        async with serve(script) as served:
+            url = f"{served.url}/v1/chat/completions"
+            headers = {"X-NInfer-Draft-Session": "s"}
+            body = {"messages": MESSAGES}
+            async with served.http.post(url, json=body, headers=headers) as answer:
+                assert answer.status == 200
+            await served.chat()
+    named, unnamed = [line for line in printed if line["event"] == "request_done"]
+    assert named["lookups"] == "9/20 in 3 rounds"
+    assert named["session"] == "archive_off"
+    assert "session" not in unnamed
+
+
+async def test_the_terminal_names_a_session_by_its_hash(serve: Serve) -> None:
+    async def script(turn: Turn) -> None:
+        turn.archive = ArchiveStats(
+            bound=True,
+            reason=None,
+            published=True,
+            generation=5,
+            sources=1,
+            session_bytes=1,
+            total_bytes=1,
+        )
+        await turn.tokens([65])
+        await turn.finish()
+
+    with capture_logs() as printed:
+        async with serve(script, ngram_archive_mib=8) as served:
+            url = f"{served.url}/v1/chat/completions"
+            headers = {"X-NInfer-Draft-Session": SECRET.replace(" ", "-")}
+            async with served.http.post(
+                url, json={"messages": MESSAGES}, headers=headers
+            ) as answer:
+                assert answer.status == 200
+    (line,) = [line for line in printed if line["event"] == "request_done"]
+    session_id, _, became = line["session"].partition(": ")
+    assert became == "generation 5"
+    assert session_id == served.log_lines("request_done")[0]["request"]["draft_session"]
 
 
 async def test_a_call_that_the_guard_refuses_has_an_error_line(serve: Serve) -> None:

@@ -44,14 +44,14 @@ async def get(served: Served, path: str) -> tuple[int, dict[str, Any]]:
 
 async def test_every_kind_of_item_is_listed_whole(serve: Serve, tokenizer: Tokenizer) -> None:
     given: Any = EVERY_ITEM
-    async with serve(say_text(tokenizer, "One."), engine=ROOM) as served:
-        async with strict_client(served) as client:
-            made = await client.responses.create(
-                model="tiny", input=given, metadata={"a": "b"}, max_tool_calls=3
-            )
-            assert (await client.responses.retrieve(made.id)).output == made.output
-            pages = client.responses.input_items.list(made.id, order="asc", limit=4)
-            items: list[Any] = [item async for item in pages]
+    script = say_text(tokenizer, "One.")
+    async with serve(script, engine=ROOM) as served, strict_client(served) as client:
+        made = await client.responses.create(
+            model="tiny", input=given, metadata={"a": "b"}, max_tool_calls=3
+        )
+        assert (await client.responses.retrieve(made.id)).output == made.output
+        pages = client.responses.input_items.list(made.id, order="asc", limit=4)
+        items: list[Any] = [item async for item in pages]
     kinds = [item.get("type", "message") for item in EVERY_ITEM]
     assert [item.type for item in items] == kinds
     assert all(item.status == "completed" for item in items if item.type != "reasoning")

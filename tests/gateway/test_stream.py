@@ -1,11 +1,15 @@
 """Streams: the order of events, framing, heartbeats and text."""
 
 import asyncio
+import json
+from typing import Any
+
+import pytest
 
 from services.gateway.config import GatewayConfig
 from shared.messages import SourceStats
 from shared.tokenizer import Tokenizer
-from tests.gateway.conftest import MESSAGES, Serve, text_of
+from tests.gateway.conftest import MESSAGES, Serve, Served, text_of
 from tests.scripted_engine import Turn, say
 
 
@@ -206,3 +210,32 @@ async def test_a_reader_that_is_too_slow_is_cancelled(serve: Serve, config: Gate
         writer.close()
         line = await served.wait_for_log("request_done")
     assert line["result"]["finish_reason"] == "cancelled"
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
+async def test_timings_per_token_stand_in_every_chunk_that_has_some(
+    serve: Serve, path: str
+) -> None:
+    async def script(turn: Turn) -> None:
+        await turn.tokens([70])
+        await turn.tokens([71, 72, 73], copied=2)
+        await turn.finish()
+
+    asked = {"messages": MESSAGES} if "chat" in path else {"prompt": "hi"}
+
+    async def chunks(served: Served, **fields: Any) -> list[Any]:
+        body = asked | {"stream": True} | fields
+        async with served.http.post(served.url + path, json=body) as answer:
+            blocks = (await answer.text()).split("\n\n")
+        return [json.loads(b.removeprefix("data: ")) for b in blocks if "{" in b]
+
+    async with serve(script) as served:
+        _, *deltas, last = await chunks(served, timings_per_token=True)
+        prompt_tokens = len(served.engine.generates[0].prompt_ids)
+        plain = await chunks(served)
+    assert deltas
+    assert all(chunk["timings"]["prompt_n"] == prompt_tokens for chunk in deltas)
+    assert deltas[-1]["timings"]["predicted_n"] == 4
+    assert deltas[-1]["timings"]["draft_n_accepted"] == 2
+    assert last["timings"]["predicted_n"] == 4
+    assert [i for i, chunk in enumerate(plain) if "timings" in chunk] == [len(plain) - 1]

@@ -19,4 +19,5 @@ class Chat:
         assert isinstance(request.body, ChatBody)
         options = request.body.stream_options
         with_usage = bool(options is not None and options.include_usage)
-        return ChatReply(head, with_usage=with_usage)
+        with_timings = bool(request.body.timings_per_token)
+        return ChatReply(head, with_usage=with_usage, with_timings=with_timings)

@@ -80,6 +80,7 @@ class ChatBody(DecodingFields, kw_only=True):
     stop: str | list[str] | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
+    timings_per_token: bool | None = None  # llama.cpp's: timings in every chunk
     prediction: Prediction | None = None
     tools: Annotated[list[dict[str, Any]], Meta(max_length=MAX_TOOLS)] | None = None
     tool_choice: str | dict[str, Any] | None = None

@@ -16,7 +16,7 @@ from services.gateway.output.token_logprobs import Candidate
 from services.gateway.protocols.openai_errors import error_body
 from services.gateway.protocols.protocol import Head
 from services.gateway.protocols.sse import DONE, data
-from services.gateway.protocols.usage import chat_usage, ninfer_object, timings
+from services.gateway.protocols.usage import chat_usage, ninfer_object, timings, timings_so_far
 from shared.errors import NinferError
 
 FINISH_REASONS = {
@@ -31,10 +31,11 @@ FINISH_REASONS = {
 class ChatReply:
     """One completion's envelope: the same id, time and model in every event."""
 
-    def __init__(self, head: Head, *, with_usage: bool) -> None:
+    def __init__(self, head: Head, *, with_usage: bool, with_timings: bool) -> None:
         created = int(time.time())
         self._base = {"id": head.request_id, "created": created, "model": head.model_id}
         self._with_usage = with_usage
+        self._progress = head.progress if with_timings else None
         self._calls = 0
 
     def opening(self) -> bytes:
@@ -42,7 +43,12 @@ class ChatReply:
 
     def events(self, events: list[Event]) -> bytes:
         deltas = [(self._delta(event), logprobs_of([event])) for event in events]
-        return b"".join(self._chunk(delta, logprobs=found) for delta, found in deltas if delta)
+        facts: dict[str, Any] = {}
+        if self._progress is not None:
+            facts["timings"] = timings_so_far(self._progress())
+        return b"".join(
+            self._chunk(delta, logprobs=found, **facts) for delta, found in deltas if delta
+        )
 
     def heartbeat(self) -> bytes:
         return self._chunk({})

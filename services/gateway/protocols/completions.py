@@ -15,7 +15,7 @@ from services.gateway.protocols.protocol import Head
 from services.gateway.protocols.sse import DONE, data
 from services.gateway.protocols.structured import grammar_of
 from services.gateway.protocols.unserved import COMPLETIONS, Unserved
-from services.gateway.protocols.usage import chat_usage, ninfer_object, timings
+from services.gateway.protocols.usage import chat_usage, ninfer_object, timings, timings_so_far
 from services.gateway.request import Request
 from shared.errors import BadParameter, NinferError
 
@@ -68,7 +68,7 @@ def _describe(body: CompletionsBody) -> dict[str, Any]:
 
 
 class CompletionsReply:
-    def __init__(self, head: Head, *, with_usage: bool) -> None:
+    def __init__(self, head: Head, *, with_usage: bool, with_timings: bool) -> None:
         self._base = {
             "id": head.request_id,
             "object": "text_completion",
@@ -76,12 +76,17 @@ class CompletionsReply:
             "model": head.model_id,
         }
         self._with_usage = with_usage
+        self._progress = head.progress if with_timings else None
 
     def opening(self) -> bytes:
         return self._chunk("")
 
     def events(self, events: list[Event]) -> bytes:
-        return b"".join(self._chunk(event.text) for event in events if isinstance(event, Content))
+        facts: dict[str, Any] = {}
+        if self._progress is not None:
+            facts["timings"] = timings_so_far(self._progress())
+        texts = [event.text for event in events if isinstance(event, Content)]
+        return b"".join(self._chunk(text, **facts) for text in texts)
 
     def heartbeat(self) -> bytes:
         return self._chunk("")
@@ -127,4 +132,5 @@ class Completions:
         assert isinstance(request.body, CompletionsBody)
         options = request.body.stream_options
         with_usage = bool(options is not None and options.include_usage)
-        return CompletionsReply(head, with_usage=with_usage)
+        with_timings = bool(request.body.timings_per_token)
+        return CompletionsReply(head, with_usage=with_usage, with_timings=with_timings)

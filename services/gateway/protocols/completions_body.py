@@ -16,6 +16,7 @@ class CompletionsBody(DecodingFields, kw_only=True):
     stop: str | list[str] | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
+    timings_per_token: bool | None = None  # llama.cpp's: timings in every chunk
     response_format: ResponseFormat | None = None
     structured_outputs: StructuredOutputs | None = None
     guided_json: dict[str, Any] | None = None

@@ -1,8 +1,9 @@
 """What every protocol must do: read a body, write a reply."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
-from services.gateway.generation import Result
+from services.gateway.generation import Progress, Result
 from services.gateway.output.events import Event
 from services.gateway.request import Request
 from shared.errors import NinferError
@@ -14,6 +15,7 @@ class Head(NamedTuple):
     request_id: str
     model_id: str
     prompt_tokens: int
+    progress: Callable[[], Progress]
 
 
 class Reply(Protocol):

@@ -73,6 +73,7 @@ RESPONSES: Neutral = {
     "prompt": (),  # a template that OpenAI's servers hold
     "truncation": ("disabled",),
     "top_logprobs": (0,),
+    "timings_per_token": (False,),
     "logprobs": (False,),
     "messages": (),
     "max_tokens": (),
@@ -87,6 +88,7 @@ MESSAGES: Neutral = {
     "container": (),
     "logprobs": (False,),
     "top_logprobs": (0,),
+    "timings_per_token": (False,),
     "max_completion_tokens": (),
     "reasoning_effort": (),
     "stop": (),

@@ -4,7 +4,7 @@ from typing import Any
 
 from services.gateway.acceptance import acceptance
 from services.gateway.draft_session import session_object
-from services.gateway.generation import Result
+from services.gateway.generation import Progress, Result
 from shared.messages import GenerationStats
 
 
@@ -56,6 +56,23 @@ def messages_usage(result: Result) -> dict[str, Any]:
         "cache_read_input_tokens": stats.cached_tokens,
         "output_tokens": result.output_tokens,
     }
+
+
+def timings_so_far(progress: Progress) -> dict[str, Any]:
+    """The same names in the middle of an output. What came from the cache is not known yet, so the
+    prompt counts whole, and its time is all until the first token."""
+    prompt_ms, predicted_ms = 1000 * progress.first_s, 1000 * progress.since_first_s
+    decoded = max(0, progress.output_tokens - 1)
+    fields: dict[str, Any] = {
+        "prompt_n": progress.prompt_tokens,
+        "prompt_ms": prompt_ms,
+        "predicted_n": progress.output_tokens,
+        "predicted_ms": predicted_ms,
+        "predicted_per_second": 1000 * decoded / predicted_ms if predicted_ms else 0.0,
+    }
+    if progress.copied_tokens:
+        fields["draft_n_accepted"] = progress.copied_tokens
+    return fields
 
 
 def timings(stats: GenerationStats) -> dict[str, Any]:
