@@ -68,6 +68,7 @@ async def test_a_result_is_shown_as_far_as_the_model_can_see_it(
         async with served.http.post(f"{served.url}/v1/messages", json=asked) as answer:
             assert answer.status == 200, await answer.text()
         text = prompt(tokenizer, served.engine.generates[0])
+        await served.engine.wait_for(lambda: served.indexed)
         texts = served.indexed[0].tool_texts  # type: ignore[union-attr]
     assert f"<tool_response>\n{shown}\n</tool_response>" in text
     if isinstance(result.get("content"), str):
