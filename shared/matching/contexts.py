@@ -42,6 +42,11 @@ def ledger_query(tokens: np.ndarray) -> bytes:
     return tokens[: -DEPTH - 1 : -1].astype(">i4").tobytes()
 
 
+def context_ids(query: bytes) -> np.ndarray:
+    """int32 [n]: the ids of a `query_bytes`, the nearest first."""
+    return np.frombuffer(query, ">i4").astype(np.int32)
+
+
 def reversed_bytes(tokens: np.ndarray) -> bytes:
     return tokens[::-1].astype(">i4").tobytes()
 

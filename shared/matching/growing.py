@@ -151,13 +151,15 @@ class GrowingIndex:
         return position + self._forgotten, room
 
     def near(self, first: int, last: int, token: int) -> np.ndarray:
-        """int [n]: the positions in [first, last) that stand right behind `token`, ascending."""
+        """int [n]: the positions in [first, last) that stand right behind `token` and can be
+        copied from, ascending."""
         first = max(first - self._forgotten, 1)
         last = min(last - self._forgotten, self._count)
         if first >= last:
             return np.empty(0, np.int64)
-        window = np.frombuffer(self._text[self._at(last - 1) : self._at(first - 1)], ">i4")[::-1]
-        return np.flatnonzero(window == token) + (first + self._forgotten)
+        window = np.frombuffer(self._text[self._at(last) : self._at(first - 1)], ">i4")[::-1]
+        found: np.ndarray = np.flatnonzero((window[:-1] == token) & (window[1:] >= 0))
+        return found + (first + self._forgotten)
 
     def token_at(self, position: int) -> int:
         token: int = _TOKEN.unpack_from(self._text, self._at(position - self._forgotten + 1))[0]
@@ -168,6 +170,14 @@ class GrowingIndex:
         text = np.frombuffer(self._text, ">i4")
         following: np.ndarray = text[len(text) - 1 - (positions - self._forgotten)]
         return following.astype(np.int32)
+
+    def before(self, positions: np.ndarray, count: int) -> np.ndarray:
+        """int32 [count, n]: the tokens before each position, the nearest first. Where the text
+        that is held has none, its first token stands."""
+        text = np.frombuffer(self._text, ">i4")
+        at = np.arange(1, count + 1)[:, None] + (len(text) - 1 + self._forgotten - positions)
+        standing: np.ndarray = text.take(at, mode="clip")
+        return standing.astype(np.int32)
 
     def continuation(self, position: int, count: int) -> np.ndarray:
         """int32 [count]: the tokens from `position` on; past the end they repeat (a loop)."""

@@ -113,9 +113,11 @@ class SegmentIndex:
         return roomiest(matches.positions, self._stops, len(self._items), limit)
 
     def near(self, first: int, last: int, token: int) -> np.ndarray:
-        """int [n]: the positions in [first, last) that stand right behind `token`, ascending."""
+        """int [n]: the positions in [first, last) that stand right behind `token` and can be
+        copied from, ascending."""
         first = max(first, 1)
-        found: np.ndarray = np.flatnonzero(self.tokens[first - 1 : max(last - 1, 0)] == token)
+        window = self.tokens[first - 1 : max(last, first)]
+        found: np.ndarray = np.flatnonzero((window[:-1] == token) & (window[1:] >= 0))
         return found + first
 
     def token_at(self, position: int) -> int:
@@ -125,6 +127,13 @@ class SegmentIndex:
         """int32 [n]: the token at each position."""
         following: np.ndarray = self.tokens[positions]
         return following
+
+    def before(self, positions: np.ndarray, count: int) -> np.ndarray:
+        """int32 [count, n]: the tokens before each position, the nearest first. Where the text
+        has none, its first token stands."""
+        at = positions - np.arange(1, count + 1)[:, None]
+        standing: np.ndarray = self.tokens.take(at, mode="clip")
+        return standing
 
     def continuation(self, position: int, count: int) -> np.ndarray:
         """int32 [count]: the tokens from `position` on."""

@@ -75,7 +75,21 @@ def test_near_lists_the_places_behind_a_token_in_order(make, text, token, first,
     held = mapped(text, {BOUNDARY_ID})
     found = make(text).near(first, last, token).tolist()
     window = range(max(first, 1), min(last, len(text)))
-    assert [p for p in found if p < len(text)] == [p for p in window if held[p - 1] == token]
+    assert found == [p for p in window if held[p - 1] == token and held[p] >= 0]
+
+
+@kinds
+@settings(max_examples=100, deadline=None)
+@given(texts, st.integers(1, 30), st.data())
+def test_the_tokens_before_a_place_are_read_backwards(make, text, count, data) -> None:  # type: ignore[no-untyped-def]
+    held = mapped(text, {BOUNDARY_ID})
+    positions = data.draw(st.lists(st.integers(1, len(text)), min_size=1, max_size=5))
+
+    standing = make(text).before(int32(positions), count)
+
+    assert standing.shape == (count, len(positions))
+    for position, column in zip(positions, standing.T.tolist(), strict=True):
+        assert column == [held[max(position - back, 0)] for back in range(1, count + 1)]
 
 
 @settings(max_examples=100, deadline=None)

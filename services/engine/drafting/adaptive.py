@@ -7,10 +7,12 @@ comes from past rounds only.
 from collections.abc import Sequence
 
 from services.engine.drafting.candidates import (
+    ACROSS,
     NEAR,
     ON_TRACK,
     UNIQUE,
     Candidate,
+    across_candidate,
     best_candidate,
     bridge_candidate,
 )
@@ -47,6 +49,7 @@ class AdaptivePolicy:
         self._copied: Draft | None = None
         self._track: Place | None = None  # where the last copy goes on
         self._broken: Place | None = None  # where the last copy stopped being right
+        self._broken_at = 0  # the ledger's index of the token that stands there instead
         self._recent = 0.0
         self._tokens, self._spent = START_TOKENS, START_COST
         self._proposed_at: int | None = None  # the ledger's length at a proposal without verdict
@@ -120,6 +123,9 @@ class AdaptivePolicy:
             candidate = Candidate(at, DEPTH, ON_TRACK, UNIQUE, left) if left else None
         else:
             candidate = best_candidate(row.sources, query, self._track, self._broken, room)
+            if candidate is None and self._broken is not None and self._min_match <= 1:
+                behind = len(row.ledger) - self._broken_at
+                candidate = across_candidate(self._broken, behind, room)
         if candidate is None or candidate.length < self._min_match:
             self.candidate = None
             self.declined = "no_match"
@@ -166,6 +172,7 @@ class AdaptivePolicy:
             self._track = self._broken = Place(source, position + 1)
         else:
             self._track, self._broken = None, Place(source, position)
+            self._broken_at = len(ledger) - 1
 
 
 def _draft(
@@ -178,7 +185,7 @@ def _draft(
         (*neural, *copied.tolist()),
         sources.kind_of(at),
         at.position,
-        candidate.length,
+        0 if candidate.place == ACROSS else candidate.length,
         len(neural),
         before.kind if before else "neural",
     )

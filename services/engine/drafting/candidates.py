@@ -2,16 +2,22 @@
 
 from typing import NamedTuple
 
+import numpy as np
+
 from services.engine.drafting.sources import Place, RequestSources
-from shared.matching.contexts import TOKEN_BYTES
+from shared.matching.contexts import context_ids
 from shared.matching.hit import Matches
 from shared.matching.lookup import Source
 
 CERTAIN_MATCH = 12  # tokens; from here on ties go to the longest continuation, below to the newest
-ON_TRACK, NEAR, ELSEWHERE = range(3)
-UNIQUE, AGREEING, SPLIT = range(3)
+ON_TRACK, NEAR, ELSEWHERE, ACROSS = range(4)
+UNIQUE, AGREEING, SPLIT, ALIKE = range(4)
 BEHIND, AHEAD = 64, 256  # tokens around the last break that count as near it
 MOST_TIES = 256  # ties that are looked at
+MOST_NEAR, MOST_NEW = 8, 16  # places whose surroundings are compared
+SURROUNDINGS = 24  # tokens before a place, and before the output's end, in any order
+ALIKE_SHARE = 0.65  # of the surrounding tokens, from which on a place counts as alike
+ACROSS_TOKENS = 4  # a gap of more tokens is not guessed across
 STRONG_TRACK = 8  # tokens; a copy that goes on behind so many needs no other candidate
 
 
@@ -47,35 +53,84 @@ def best_candidate(
         return None
     if track is not None and tracked == most and room:
         return Candidate(track, tracked, ON_TRACK, _ties(found, track), room)
-    near = None
-    if broken is not None and most < CERTAIN_MATCH:
-        near = _near(query, broken)
-        if near is not None and near[1] == most:
-            at, length = near
-            room = at.source.available(at.position, limit, matched=length)
-            if room:
-                return Candidate(at, length, NEAR, _ties(found, at), room)
     if most >= CERTAIN_MATCH:
         at, room = _roomiest(found, limit)
+        return Candidate(at, most, ELSEWHERE, _ties(found, at), room)
+    recent = context_ids(query)
+    near = _near(recent, broken, most) if broken is not None else None
+    source, (_, positions) = found[0]
+    if near is not None:
+        at = Place(near.source, int(near.positions[0]))
     else:
-        source, (_, positions) = found[0]
-        newest = int(positions[0]) if len(positions) == 1 else int(positions.max())
-        at = Place(source, newest)
-        room = source.available(at.position, limit, matched=most)
-    return Candidate(at, most, ELSEWHERE, _ties(found, at), room)
+        at = Place(source, int(positions[0]) if len(positions) == 1 else int(positions.max()))
+    ties = _ties(found, at)
+    if ties == SPLIT:
+        at, ties = _most_alike(found, near, recent)
+    place = NEAR if broken is not None and _is_near(at, broken) else ELSEWHERE
+    room = at.source.available(at.position, limit, matched=most)
+    return Candidate(at, most, place, ties, room) if room else None
 
 
-def _near(query: bytes, broken: Place) -> tuple[Place, int] | None:
-    source = broken.source
-    token = int.from_bytes(query[:TOKEN_BYTES], "big")
-    positions = source.near(broken.position - BEHIND, broken.position + AHEAD, token)
-    best, chosen, distance = 0, 0, 0
-    for position in positions.tolist():
-        length = source.match_length(position, query)
-        away = abs(position - broken.position)
-        if length > best or (length == best and away < distance):
-            best, chosen, distance = length, position, away
-    return (Place(source, chosen), best) if best else None
+def across_candidate(broken: Place, behind: int, limit: int) -> Candidate | None:
+    """The text goes on where the last copy broke as if `behind` tokens had been replaced there."""
+    if not 1 <= behind <= ACROSS_TOKENS:
+        return None
+    at = Place(broken.source, broken.position + behind)
+    room = at.source.available(at.position, limit)
+    return Candidate(at, behind, ACROSS, UNIQUE, room) if room > 0 else None
+
+
+def _is_near(at: Place, broken: Place) -> bool:
+    away = at.position - broken.position
+    return at.source is broken.source and -BEHIND <= away < AHEAD
+
+
+def _most_alike(
+    found: list[tuple[Source, Matches]], near: "_Near | None", query: np.ndarray
+) -> tuple[Place, int]:
+    """Of places with equal matches, the one whose surroundings hold most of the tokens that
+    surround the output's end: the nearest, then the newest of equals."""
+    wanted = query[:SURROUNDINGS]
+    places = [(near.source, near.positions[:MOST_NEAR])] if near else []
+    left = MOST_NEW
+    for source, (_, positions) in found:
+        newest = np.sort(positions)[: -left - 1 : -1]
+        places.append((source, newest))
+        left -= len(newest)
+        if left <= 0:
+            break
+    standing = [source.before(positions, SURROUNDINGS) for source, positions in places]
+    alike = (np.concatenate(standing, axis=1)[:, :, None] == wanted).any(0).sum(1)
+    i_best = int(alike.argmax())
+    ties = ALIKE if alike[i_best] >= ALIKE_SHARE * len(wanted) else SPLIT
+    for source, positions in places:
+        if i_best < len(positions):
+            return Place(source, int(positions[i_best])), ties
+        i_best -= len(positions)
+    raise AssertionError("one of the places is the most alike")
+
+
+class _Near(NamedTuple):
+    source: Source
+    length: int
+    positions: np.ndarray  # [at least 1], the nearest to the break first
+
+
+def _near(query: np.ndarray, broken: Place, least: int) -> _Near | None:
+    """The longest matches around a break, if they have `least` tokens; lengths stop counting at
+    `CERTAIN_MATCH`."""
+    source, middle = broken
+    positions = source.near(middle - BEHIND, middle + AHEAD, int(query[0]))
+    if not len(positions):
+        return None
+    wanted = query[:CERTAIN_MATCH, None]
+    agrees = source.before(positions, len(wanted)) == wanted
+    lengths = np.logical_and.accumulate(agrees).sum(0)
+    length = int(lengths.max())
+    if length < least:
+        return None
+    positions = positions[lengths == length]
+    return _Near(source, length, positions[np.abs(positions - middle).argsort(kind="stable")])
 
 
 def _roomiest(found: list[tuple[Source, Matches]], limit: int) -> tuple[Place, int]:
@@ -104,9 +159,10 @@ def _ties(found: list[tuple[Source, Matches]], at: Place) -> int:
 
 
 def bridge_candidate(query: bytes, broken: Place, limit: int) -> Candidate | None:
-    near = _near(query, broken)
+    near = _near(context_ids(query), broken, 1)
     if near is None:
         return None
-    at, length = near
+    at = Place(near.source, int(near.positions[0]))
     room = at.source.available(at.position, limit)
+    length = at.source.match_length(at.position, query)
     return Candidate(at, length, NEAR, UNIQUE, room) if room else None

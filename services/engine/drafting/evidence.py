@@ -6,7 +6,7 @@ Candidates fall into buckets; each bucket has a survival curve, learned offline 
 
 import json
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 # every token has the same chance.
 DEPTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 63)
 STRETCHES = tuple(b - a for a, b in zip((0, *DEPTHS), DEPTHS, strict=False))
-PLACES = ("on track", "near", "elsewhere")
+PLACES = ("on track", "near", "elsewhere", "across")
 LENGTHS = (1, 2, 3, 4, 6, 9, 16, 64)  # lower edges, in tokens
 LENGTH_OF = [max(0, bisect_right(LENGTHS, length) - 1) for length in range(LENGTHS[-1] + 1)]
-TIES = ("unique", "agreeing", "split")
+TIES = ("unique", "agreeing", "split", "alike")
 RECENT = (1.0, 4.0)  # edges of the mean of accepted drafts of a round
 BUCKETS = len(PLACES) * len(LENGTHS) * len(TIES) * (len(RECENT) + 1)
 LONG_MATCH = 9  # tokens; shorter and longer matches are calibrated apart
@@ -80,20 +80,20 @@ class Survival:
     _foretold: list[list[float]] = field(
         default_factory=lambda: [[0.0] * len(DEPTHS) for _ in "sl"]
     )
+    # what the priors are multiplied by
+    _scales: list[list[float]] = field(default_factory=lambda: [[1.0] * len(DEPTHS) for _ in "sl"])
 
-    def hazards(self, evidence: Evidence) -> Iterator[float]:
+    def hazards(self, evidence: Evidence) -> Sequence[float]:
         """[DEPTHS]: the chance of each stretch, given that it is reached."""
         bucket = evidence.bucket
-        long = evidence.length >= LONG_MATCH
-        prior, seen, foretold = self.priors.hazards[bucket], self._seen[long], self._foretold[long]
-        trials, hits = self._trials.get(bucket), self._hits.get(bucket, prior)
-        for i_depth, chance in enumerate(prior):
-            scale = (seen[i_depth] + CALIBRATION_WEIGHT) / (foretold[i_depth] + CALIBRATION_WEIGHT)
-            chance = min(MOST_CERTAIN, chance * scale)
-            if trials is not None:
-                own = OWN_WEIGHT * chance + hits[i_depth]
-                chance = own / (OWN_WEIGHT + trials[i_depth])
-            yield chance
+        scales = self._scales[evidence.length >= LONG_MATCH]
+        prior = self.priors.hazards[bucket]
+        expected = [min(MOST_CERTAIN, p * scale) for p, scale in zip(prior, scales, strict=True)]
+        trials = self._trials.get(bucket)
+        if trials is None:
+            return expected
+        own = zip(expected, self._hits[bucket], trials, strict=True)
+        return [(OWN_WEIGHT * p + hits) / (OWN_WEIGHT + tried) for p, hits, tried in own]
 
     def observe(self, evidence: Evidence, drafted: int, accepted: int) -> None:
         bucket = evidence.bucket
@@ -101,16 +101,19 @@ class Survival:
         hits = self._hits.setdefault(bucket, [0.0] * len(DEPTHS))
         trials = self._trials.setdefault(bucket, [0.0] * len(DEPTHS))
         prior = self.priors.hazards[bucket]
+        seen, foretold, scales = self._seen[long], self._foretold[long], self._scales[long]
         for i_depth, depth in enumerate(DEPTHS):
             if depth > drafted:
                 break
             hit = accepted >= depth
             trials[i_depth] += 1
-            self._foretold[long][i_depth] += prior[i_depth]
+            hits[i_depth] += hit
+            foretold[i_depth] += prior[i_depth]
+            seen[i_depth] += hit
+            weight = CALIBRATION_WEIGHT
+            scales[i_depth] = (seen[i_depth] + weight) / (foretold[i_depth] + weight)
             if not hit:
                 break
-            hits[i_depth] += 1
-            self._seen[long][i_depth] += 1
 
 
 def best_width(

@@ -2,11 +2,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from services.engine.drafting.candidates import across_candidate
 from services.engine.drafting.cost import RoundCost
 from services.engine.drafting.draft import Draft
 from services.engine.drafting.neural import NeuralAsk
 from services.engine.drafting.router import DraftRouter
 from services.engine.drafting.settings import DraftSettings
+from services.engine.drafting.sources import Place
 from services.engine.ledger import Ledger
 from services.engine.tally import Tally
 from shared.matching.segment import SegmentIndex
@@ -133,8 +135,40 @@ def test_a_copy_goes_on_behind_a_changed_token() -> None:
     output = OLD[:100].copy()
     output[60] = 5
     replay = Replay(output).run()
-    later = [d.position for d in replay.drafts if d and d.position > 60]
-    assert later[0] == 62
+    later = [d for d in replay.drafts if d and d.position > 60]
+    assert (later[0].position, later[0].match_length) == (61, 0)
+
+
+def test_the_text_behind_a_change_is_guessed_only_for_a_few_tokens() -> None:
+    source = SegmentIndex.build(OLD[:70])
+    guesses = [across_candidate(Place(source, 60), behind, 15) for behind in range(7)]
+    assert [(g.at.position, g.available) if g else None for g in guesses] == [
+        None,
+        *((60 + behind, 10 - behind) for behind in (1, 2, 3, 4)),
+        None,
+        None,
+    ]
+    assert across_candidate(Place(source, 68), 2, 15) is None
+
+
+def test_an_explicit_minimum_leaves_no_guesses() -> None:
+    output = OLD[:100].copy()
+    output[60] = 5
+    replay = Replay(output, min_match=4).run()
+    assert all(d.match_length >= 4 for d in replay.drafts if d)
+
+
+def test_of_equal_places_the_one_in_like_surroundings_is_copied() -> None:
+    """The token 9 stands in three places; the output's other tokens surround the middle one."""
+    places = [np.append(OLD[n : n + 20], [9, 50 + n, 51 + n, BOUNDARY]) for n in (0, 40, 80)]
+    shuffled = OLD[40:60][::-1]
+    replay = Replay([*shuffled, 9, 90, 91], np.concatenate(places).astype(np.int32))
+    while replay.ledger.output_len < 21:
+        replay.round()
+    draft = replay.round()
+    assert draft is not None
+    assert draft.match_length == 1
+    assert draft.token_ids[0] == 90
 
 
 def test_an_ambiguous_token_is_looked_for_where_the_copy_broke() -> None:
