@@ -284,6 +284,9 @@ class BuildIndex(Wire, frozen=True, kw_only=True):
     prompt_ids: Tokens  # [prompt_len]
     tool_texts: tuple[str, ...]  # every text part of every tool message, in order
     predicted: str | None  # the caller's predicted output
+    # where files stand outside of tool results: what users pasted, and the JSON arguments of calls
+    user_texts: tuple[str, ...] = ()
+    call_arguments: tuple[str, ...] = ()
 
 
 class DropIndex(Wire, frozen=True, kw_only=True):

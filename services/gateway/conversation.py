@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import msgspec
+
 Role = Literal["system", "user", "assistant", "tool"]
 
 
@@ -36,6 +38,21 @@ class Conversation:
     def tool_texts(self) -> tuple[str, ...]:
         """Every text part of every tool result, in order."""
         return tuple(part for turn in self.turns for part in turn.parts)
+
+    @property
+    def user_texts(self) -> tuple[str, ...]:
+        return tuple(turn.text for turn in self.turns if turn.role == "user")
+
+    @property
+    def call_arguments(self) -> tuple[str, ...]:
+        """JSON text, in order."""
+        return tuple(
+            call.arguments
+            if isinstance(call.arguments, str)
+            else msgspec.json.encode(call.arguments).decode()
+            for turn in self.turns
+            for call in turn.calls
+        )
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from shared.messages import BuildIndex, EngineReady, Generate, Grammar, Sampling
 from shared.template import ChatTemplate, Prompt
 from shared.tokenizer import Tokenizer
 
+NOTHING_SHOWN = Conversation(turns=())
 NEVER = -1e9  # logit bias, far below what any model says
 
 
@@ -67,11 +68,13 @@ class Planner:
             raise
         limit = min(self._asked_limit(request), room)
         sampling = self._sampling_of(request)
-        tool_texts = request.prompt.tool_texts if isinstance(request.prompt, Conversation) else ()
+        shown = request.prompt if isinstance(request.prompt, Conversation) else NOTHING_SHOWN
         index = BuildIndex(
             request_id=request_id,
             prompt_ids=prompt.ids,
-            tool_texts=tool_texts,
+            tool_texts=shown.tool_texts,
+            user_texts=shown.user_texts,
+            call_arguments=shown.call_arguments,
             predicted=request.predicted,
         )
         copies = engine.limits.ngram_draft_tokens > 0 or engine.limits.lookup_ngram > 0

@@ -8,7 +8,7 @@ import numpy as np
 
 from services.indexer.tool_spans import tool_spans
 from shared.matching.contexts import BOUNDARY
-from shared.matching.derived_ids import DerivedIds, TextEncoder, joined
+from shared.matching.derived_ids import DerivedIds, ShownTexts, TextEncoder, joined
 from shared.matching.segment import SegmentIndex
 from shared.messages import BuildIndex, IndexedSource, IndexReady, SourceKind, SourceSpan
 
@@ -24,7 +24,8 @@ class Builder:
         Ends once `cancelled` is set, which is looked at between texts.
         """
         started_s = time.perf_counter()
-        ids = DerivedIds(self._tokenizer, message.tool_texts, self._max_context, cancelled)
+        shown = ShownTexts(message.tool_texts, message.user_texts, message.call_arguments)
+        ids = DerivedIds(self._tokenizer, shown, self._max_context, cancelled)
         derived = ids.changed()
         sources = self._own(message, derived, ids)
         if message.predicted and not cancelled.is_set():

@@ -1,14 +1,15 @@
-"""Token ids of what is derived from tool results: the index holds them, and the page shows them."""
+"""Token ids of what is derived from the texts of a prompt: the index holds them, and the page shows them."""
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from shared.matching.contexts import BOUNDARY
 from shared.matching.derived import changed_texts, file_texts
+from shared.matching.pasted import argument_texts, fenced_blocks
 from shared.matching.views import json_view, patch_views
 
 
@@ -22,35 +23,46 @@ class TextEncoder(Protocol):
         """int32 ids of plain text, special tokens spelled out."""
 
 
+class ShownTexts(NamedTuple):
+    """Where a prompt shows files; each in the order of the conversation."""
+
+    tools: tuple[str, ...]  # tool results
+    users: tuple[str, ...] = ()  # what users wrote and pasted
+    calls: tuple[str, ...] = ()  # JSON arguments of earlier tool calls
+
+
 class DerivedIds:
-    """Of one request's tool results; stops between texts once `cancelled` is set."""
+    """Of one request's texts; stops between texts once `cancelled` is set."""
 
     def __init__(
         self,
         encoder: TextEncoder,
-        tool_texts: tuple[str, ...],
+        shown: ShownTexts,
         max_context: int,
         cancelled: threading.Event,
     ) -> None:
         self._encoder = encoder
-        self._tool_texts = tool_texts
+        self._shown = shown
         self._max_context = max_context
         self._cancelled = cancelled
 
     def changed(self) -> np.ndarray:
-        """int32 [n], at most one context: listings without their numbers, unescaped JSON."""
-        changed = chain.from_iterable(map(changed_texts, self._tool_texts))
-        return joined(self.encoded(changed, self._max_context))
+        """int32 [n], at most one context: listings without their numbers, unescaped JSON. Those of
+        tool results come first in the budget, and stand last, as the more recent."""
+        tools, users, calls = self._shown
+        of_tools = list(self.encoded(_all(changed_texts, tools), self._max_context))
+        others = chain(_all(changed_texts, users), _all(argument_texts, calls))
+        left = self._max_context - sum(map(len, of_tools))
+        return joined([*self.encoded(others, left), *of_tools])
 
     def views(self, changed_len: int) -> np.ndarray:
         """int32 [n]: files as patches and JSON strings spell them, together with what was changed
-        at most one context; the newest files' first, as far as that goes; the newest stand last."""
-        views = (
-            view
-            for tool_text in reversed(self._tool_texts)
-            for text in file_texts(tool_text)
-            for view in (*patch_views(text), json_view(text))
-        )
+        at most one context; those of tool results first, the newest of them first, as far as that
+        goes; the newest stand last."""
+        tools, users, calls = (texts[::-1] for texts in self._shown)
+        blocks = _all(fenced_blocks, users)
+        files = chain(_all(file_texts, tools), _all(argument_texts, calls), _all(file_texts, blocks))
+        views = (view for text in files for view in (*patch_views(text), json_view(text)))
         return joined(list(self.encoded(views, self._max_context - changed_len))[::-1])
 
     def encoded(self, texts: Iterable[str], budget: int) -> Iterator[np.ndarray]:
@@ -61,6 +73,10 @@ class DerivedIds:
             ids = self._encoder.encode_text(text)[:budget]
             budget -= len(ids)
             yield ids
+
+
+def _all(found_in: Callable[[str], Iterator[str]], texts: Iterable[str]) -> Iterator[str]:
+    return chain.from_iterable(map(found_in, texts))
 
 
 def joined(parts: Iterable[np.ndarray]) -> np.ndarray:

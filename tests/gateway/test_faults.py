@@ -177,6 +177,17 @@ async def test_the_prompt_goes_to_the_indexer_with_the_request(
 ) -> None:
     messages = [
         {"role": "user", "content": "read"},
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [
+                {
+                    "id": "1",
+                    "type": "function",
+                    "function": {"name": "read", "arguments": '{"path": "a"}'},
+                }
+            ],
+        },
         {"role": "tool", "content": "first", "tool_call_id": "1"},
         {"role": "tool", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},
         {"role": "function", "name": "f", "content": "old"},
@@ -192,6 +203,8 @@ async def test_the_prompt_goes_to_the_indexer_with_the_request(
     assert build.request_id == generate.request_id
     assert build.prompt_ids.tolist() == generate.prompt_ids.tolist()
     assert build.tool_texts == ("first", "a", "b", "old")
+    assert build.user_texts == ("read",)
+    assert build.call_arguments == ('{"path": "a"}',)
     assert build.predicted == "guess"
     assert drop == DropIndex(request_id=generate.request_id)
 

@@ -7,6 +7,7 @@ import pytest
 
 from services.gateway.page.source_texts import SourceTexts
 from services.indexer.builder import Builder
+from shared.matching.derived_ids import ShownTexts
 from shared.messages import BuildIndex, DraftKind, IndexedSource
 from shared.tokenizer import Tokenizer
 
@@ -29,7 +30,7 @@ def built(tokenizer: Tokenizer) -> tuple[SourceTexts, list[IndexedSource], np.nd
         tokenizer,
         prompt,
         np.arange(5, dtype=np.int32),
-        tool_texts=LISTINGS,
+        shown=ShownTexts(LISTINGS),
         predicted=PREDICTED,
         max_context=CONTEXT,
     )

@@ -1,6 +1,7 @@
 import json
 import threading
 
+import msgspec
 import numpy as np
 
 from services.indexer.builder import Builder
@@ -145,6 +146,37 @@ def test_a_prompt_without_tool_results_has_no_views() -> None:
 def test_views_spend_what_the_derived_sources_leave_on_the_newest_files() -> None:
     found = views(listing("old", "o", "o"), listing("new", "n", "n"), max_context=14 + 11)
     assert found == [" new\n n\n n"]
+
+
+def other(*, users: tuple[str, ...] = (), calls: tuple[str, ...] = ()) -> BuildIndex:
+    return msgspec.structs.replace(
+        request(int32(1, 2), listing("tool", "t", "t")), user_texts=users, call_arguments=calls
+    )
+
+
+def test_a_pasted_block_has_views_behind_those_of_tool_results() -> None:
+    _, later = parts(other(users=("see\n```\na\nb\nc\n```",)))
+    assert text_of(indexes(later)["derived"]).split("|")[2:] == [
+        " a\n b\n c\n",
+        "tool\\nt\\nt",
+        "-tool\n-t\n-t",
+        " tool\n t\n t",
+    ]
+
+
+def test_a_pasted_listing_and_a_calls_argument_are_sources_older_than_tool_results() -> None:
+    argument = json.dumps({"path": "f", "content": 'x\n"y"\nz'})
+    ready = built(other(users=(listing("a", "b", "c"),), calls=(argument,)))
+    assert text_of(indexes(ready)["derived"]).split("|") == [
+        "a\nb\nc",
+        'x\n"y"\nz',
+        "tool\nt\nt",
+    ]
+
+
+def test_tool_results_come_first_in_the_budget() -> None:
+    message = other(users=(listing("a", "b", "c"),))
+    assert text_of(indexes(built(message, max_context=10))["derived"]) == "a\n|tool\nt\nt"
 
 
 def test_tool_results_are_told_apart_in_the_prompt() -> None:

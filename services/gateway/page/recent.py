@@ -12,6 +12,7 @@ from typing import Any, Literal
 from services.gateway.acceptance import acceptance
 from services.gateway.request_log import describe_error
 from shared.errors import NinferError
+from shared.matching.derived_ids import ShownTexts
 from shared.messages import BuildIndex, Finished, Generate, OutputTokens, Tokens
 
 MAX_BYTES = 64 << 20  # of all texts and ids together
@@ -29,7 +30,7 @@ class RecentRequest:
     request_id: str
     described: dict[str, Any]  # the log's request object
     prompt_ids: Tokens  # [prompt_len]
-    tool_texts: tuple[str, ...]
+    shown: ShownTexts
     predicted: str | None
     version: int
     created_unix_s: float = field(default_factory=time.time)
@@ -43,7 +44,7 @@ class RecentRequest:
 
     @property
     def held_bytes(self) -> int:
-        texts = sum(map(len, self.tool_texts)) + len(self.predicted or "")
+        texts = sum(len(text) for texts in self.shown for text in texts) + len(self.predicted or "")
         tokens = len(self.prompt_ids) + len(self.output_ids)
         return texts + TOKEN_BYTES * tokens + ROUND_BYTES * len(self.rounds)
 
@@ -109,7 +110,9 @@ class RecentRequests:
             request_id=generate.request_id,
             described=described,
             prompt_ids=generate.prompt_ids,
-            tool_texts=index.tool_texts if index else (),
+            shown=ShownTexts(index.tool_texts, index.user_texts, index.call_arguments)
+            if index
+            else ShownTexts(()),
             predicted=index.predicted if index else None,
             version=self._changed(),
         )

@@ -49,7 +49,7 @@ def as_json(taken: Snapshot, tokenizer: Tokenizer, max_context: int) -> dict[str
         tokenizer,
         request.prompt_ids,
         taken.output_ids,
-        tool_texts=request.tool_texts,
+        shown=request.shown,
         predicted=request.predicted,
         max_context=max_context,
     )

@@ -13,7 +13,7 @@ import numpy as np
 
 from services.gateway.page.token_text import text_with_offsets
 from shared.matching.contexts import BOUNDARY
-from shared.matching.derived_ids import DerivedIds
+from shared.matching.derived_ids import DerivedIds, ShownTexts
 from shared.messages import DraftKind, Tokens
 from shared.tokenizer import Tokenizer
 
@@ -44,14 +44,14 @@ class SourceTexts:
         prompt_ids: Tokens,
         output_ids: Tokens,
         *,
-        tool_texts: tuple[str, ...],
+        shown: ShownTexts,
         predicted: str | None,
         max_context: int,
     ) -> None:
         self.sources = [SourceText("prompt", prompt_ids)]
         self._tokenizer = tokenizer
         self._output_ids = output_ids
-        self._tool_texts = tool_texts
+        self._shown = shown
         self._predicted = predicted
         self._max_context = max_context
         self._found: dict[tuple[int, int], int] = {(id(prompt_ids), 0): 0}
@@ -105,7 +105,7 @@ class SourceTexts:
     @cached_property
     def _derived(self) -> DerivedIds:
         never = threading.Event()
-        return DerivedIds(self._tokenizer, self._tool_texts, self._max_context, never)
+        return DerivedIds(self._tokenizer, self._shown, self._max_context, never)
 
     @cached_property
     def _changed(self) -> Tokens:
