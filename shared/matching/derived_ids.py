@@ -1,4 +1,4 @@
-"""Token ids of what is derived from the texts of a prompt: the index holds them, and the page shows them."""
+"""Token ids of what is derived from a prompt's texts: the index holds them, the page shows them."""
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -61,7 +61,9 @@ class DerivedIds:
         goes; the newest stand last."""
         tools, users, calls = (texts[::-1] for texts in self._shown)
         blocks = _all(fenced_blocks, users)
-        files = chain(_all(file_texts, tools), _all(argument_texts, calls), _all(file_texts, blocks))
+        files = chain(
+            _all(file_texts, tools), _all(argument_texts, calls), _all(file_texts, blocks)
+        )
         views = (view for text in files for view in (*patch_views(text), json_view(text)))
         return joined(list(self.encoded(views, self._max_context - changed_len))[::-1])
 
