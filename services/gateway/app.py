@@ -34,6 +34,8 @@ PREFLIGHT_HEADERS = {
 USUAL_HEADERS = "authorization, content-type, x-api-key, anthropic-version"
 EXPOSED_HEADERS = "x-request-id, request-id, retry-after, x-ninfer-draft-generation"
 
+ROUTES = web.AppKey("routes", Routes)
+
 
 class App:
     """Guards, routes by a normalised path, and gives every error its protocol's shape."""
@@ -52,6 +54,7 @@ class App:
         application.router.add_route(
             "*", r"/{tail:[\s\S]*}", self._dispatch, expect_handler=self._answer_expectation
         )
+        application[ROUTES] = self._routes
         application.on_response_prepare.append(self._add_headers)
         return application
 

@@ -70,22 +70,24 @@ class Routes:
         for path, envelope in counters.items():
             protocol = self.protocols[path.rpartition("/")[0]]
             self._table[path] = {"POST": _count(tokens, protocol, envelope)}
-        # a name, which may hold slashes where it is a model's
-        self._named: list[tuple[re.Pattern[str], dict[str, NamedHandler]]] = [
-            (re.compile(r"/models/(.+)", re.DOTALL), {"GET": models.show}),
-            (re.compile(r"/ninfer/requests/([^/]+)"), {"GET": service.drafts.show}),
-            (re.compile(r"/ninfer/requests/([^/]+)/text"), {"GET": live.text}),
-            (re.compile(r"/ninfer/sessions/([^/]+)"), {"DELETE": sessions.delete}),
-            (re.compile(r"/responses/([^/]+)/input_items"), {"GET": responses.input_items}),
-            (re.compile(r"/responses/([^/]+)/cancel"), {"POST": responses.cancel}),
-            (
-                re.compile(r"/responses/([^/]+)"),
-                {"GET": responses.show, "DELETE": responses.delete},
-            ),
-        ]
+        named: dict[str, dict[str, NamedHandler]] = {
+            "/models/{model}": {"GET": models.show},
+            "/ninfer/requests/{id}": {"GET": service.drafts.show},
+            "/ninfer/requests/{id}/text": {"GET": live.text},
+            "/ninfer/sessions/{id}": {"DELETE": sessions.delete},
+            "/responses/{id}/input_items": {"GET": responses.input_items},
+            "/responses/{id}/cancel": {"POST": responses.cancel},
+            "/responses/{id}": {"GET": responses.show, "DELETE": responses.delete},
+        }
+        self._named = [(path, _pattern(path), methods) for path, methods in named.items()]
 
     def add(self, path: str, method: str, handler: Handler) -> None:
         self._table.setdefault(path, {})[method] = handler
+
+    def operations(self) -> set[tuple[str, str]]:
+        """Method and path of all that is served; {...} stands for a name."""
+        found = {(method, path) for path, methods in self._table.items() for method in methods}
+        return found | {(method, path) for path, _, methods in self._named for method in methods}
 
     def find(self, method: str, path: str) -> Handler:
         """Raises NotFound, MethodNotAllowed."""
@@ -99,7 +101,7 @@ class Routes:
         return handler
 
     def _find_named(self, path: str) -> dict[str, Handler] | None:
-        for pattern, methods in self._named:
+        for _, pattern, methods in self._named:
             found = pattern.fullmatch(path)
             if found is not None:
                 name = found[1]
@@ -121,6 +123,12 @@ def normalise(path: str) -> str:
     path = re.sub(r"/{2,}", "/", path)
     path = re.sub(r"^(/v1)+(?=/|$)", "", path)
     return path.rstrip("/") or "/"
+
+
+def _pattern(path: str) -> re.Pattern[str]:
+    """A model's name may hold slashes, no other."""
+    pattern = path.replace("{model}", "(.+)").replace("{id}", "([^/]+)")
+    return re.compile(pattern, re.DOTALL)
 
 
 def _with_name(handler: NamedHandler, name: str) -> Handler:
