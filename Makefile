@@ -1,6 +1,7 @@
 # make serve   sets everything up and serves the demo model on 127.0.0.1:8080
 # make test    sets everything up and passes the tests
 # make agents  installs the coding agents that ./check drives (npm, 1.9 GB in the user's cache)
+# make browser installs the Chromium that ./check opens the page in (npm, 300 MB in the same place)
 #
 # PYTHON=python3.12          the interpreter that makes .venv (3.11 or newer)
 # TORCH=cuda                 the CUDA build of torch (default: what pip finds, the CPU build if offered)
@@ -19,7 +20,7 @@ TORCH_SPEC := torch$(if $(filter cuda,$(TORCH)),===,==)$(TORCH_VERSION)
 TORCH_FROM := $(if $(TORCH_INDEX_URL),--index-url $(TORCH_INDEX_URL))
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: setup serve test agents check options lock clean
+.PHONY: setup serve test agents browser check options lock clean
 
 setup: .venv/installed .venv/demo-model
 
@@ -42,12 +43,15 @@ serve: setup
 		--ngram-draft-tokens 15 $(SERVE_FLAGS)
 
 test: setup
-	@$(BIN)/python -m pytest -m "not slow and not gpu and not agents"
+	@$(BIN)/python -m pytest -m "not slow and not gpu and not agents and not browser"
 
 agents: setup
 	@$(BIN)/python -m tests.agents.installation
 
-check: setup agents
+browser: setup
+	@$(BIN)/python -m tests.browser.installation
+
+check: setup agents browser
 	@./check
 
 options: setup
