@@ -9,7 +9,7 @@ import pytest
 from services.engine.checkpoint import fetch as fetching
 from services.engine.checkpoint.cli import main
 from services.engine.checkpoint.fetch import Source, default_folder
-from services.engine.models.tiny import write_tiny
+from services.engine.models.tiny import write_tiny, write_tiny_mtp
 from shared.errors import CheckpointError
 from tests.checkpoint.gguf_maker import write_gguf
 
@@ -209,3 +209,58 @@ def assert_one_line(captured: object, said: str) -> None:
     assert err.count("\n") == 1
     assert err.startswith("ninfer-model: ")
     assert said in err
+
+
+def shipped(folder: Path, monkeypatch: pytest.MonkeyPatch) -> bytes:
+    """A drafter for the model `small`, part of the package."""
+    write_tiny(folder / "tiny")
+    write_tiny_mtp(folder / "tiny")
+    (folder / "small").mkdir()
+    (folder / "tiny" / "mtp.safetensors").replace(folder / "small" / "mtp.safetensors")
+    monkeypatch.setattr(fetching, "DRAFTERS", folder)
+    return (folder / "small" / "mtp.safetensors").read_bytes()
+
+
+def test_a_fetched_model_has_the_drafter_that_was_trained_for_it(
+    publish: Publish, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish()
+    drafter = shipped(tmp_path / "shipped", monkeypatch)
+    out = tmp_path / "models" / "small"
+    assert main(["fetch", "small", "--dir", str(out)]) == 0
+    assert (out / "mtp.safetensors").read_bytes() == drafter
+    (out / "mtp.safetensors").unlink()  # as a folder of an earlier version is
+    monkeypatch.setattr(fetching, "download", None)
+    assert main(["fetch", "small", "--dir", str(out)]) == 0
+    assert (out / "mtp.safetensors").read_bytes() == drafter
+    write_tiny_mtp(out, seed=7)  # one's own
+    own = (out / "mtp.safetensors").read_bytes()
+    assert main(["fetch", "small", "--dir", str(out)]) == 0
+    assert (out / "mtp.safetensors").read_bytes() == own != drafter
+
+
+def test_a_damaged_model_with_the_shipped_drafter_is_fetched_again(
+    publish: Publish, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish()
+    shipped(tmp_path / "shipped", monkeypatch)
+    out = tmp_path / "models" / "small"
+    assert main(["fetch", "small", "--dir", str(out)]) == 0
+    whole = (out / "model.safetensors").read_bytes()
+    (out / "model.safetensors").write_bytes(whole[:-100])
+    assert main(["fetch", "small", "--dir", str(out)]) == 0
+    assert (out / "model.safetensors").read_bytes() == whole
+    assert (out / "mtp.safetensors").exists()
+
+
+def test_a_drafter_is_named_and_does_not_count_as_the_model(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_tiny(tmp_path)
+    assert main(["info", str(tmp_path), "--json"]) == 0
+    plain = json.loads(capsys.readouterr().out)
+    write_tiny_mtp(tmp_path)
+    assert main(["info", str(tmp_path), "--json"]) == 0
+    drafting = json.loads(capsys.readouterr().out)
+    assert (plain["drafters"], drafting["drafters"]) == ([], ["mtp"])
+    assert plain["parameters"] == drafting["parameters"]

@@ -11,13 +11,15 @@ from services.engine.models.config import LlamaConfig, parse_config, read_json
 from services.engine.models.tensor_index import TensorInfo, read_index
 from shared.errors import CheckpointError
 
+DRAFTER_PREFIXES = ("mtp.", "model.mtp.")
+
 
 @dataclass(frozen=True)
 class Description:
     folder: Path
     config: LlamaConfig
-    parameters: int
-    weight_bytes: int
+    parameters: int  # without the drafter's
+    weight_bytes: int  # likewise
     dtypes: tuple[str, ...]
     tensors: dict[str, TensorInfo]
     special_tokens: dict[str, int]  # text to id
@@ -63,11 +65,12 @@ def describe(folder: Path) -> Description:
     config = parse_config(folder)
     tensors = read_index(folder)
     has_tokenizer = (folder / "tokenizer.json").is_file()
+    own = [info for name, info in tensors.items() if not name.startswith(DRAFTER_PREFIXES)]
     return Description(
         folder=folder,
         config=config,
-        parameters=sum(info.elements for info in tensors.values()),
-        weight_bytes=sum(info.bytes for info in tensors.values()),
+        parameters=sum(info.elements for info in own),
+        weight_bytes=sum(info.bytes for info in own),
         dtypes=tuple(sorted({info.dtype for info in tensors.values()})),
         tensors=tensors,
         special_tokens=_special_tokens(folder / "tokenizer.json") if has_tokenizer else {},
@@ -79,7 +82,7 @@ def describe(folder: Path) -> Description:
 
 def drafters(names: Iterable[str]) -> tuple[str, ...]:
     """The neural drafters whose weights are among the tensors."""
-    found = any(name.startswith(("mtp.", "model.mtp.")) for name in names)
+    found = any(name.startswith(DRAFTER_PREFIXES) for name in names)
     return ("mtp",) if found else ()
 
 

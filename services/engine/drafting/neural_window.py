@@ -10,10 +10,10 @@ from collections.abc import Sequence
 
 from services.engine.drafting.evidence import Width
 
-# A depth starts as if it had been right in this share of so many rounds; they fade like all others.
+# A depth starts as if right in this share of so many rounds, which fade like all others.
 START_SHARE, START_ROUNDS = 0.6, 2.0
-# Of what is known of a depth, each time it is tried. It forgets a drafter that is never right
-# within 29 rounds where a column costs 0.7 percent of a pass, and sooner where it costs more.
+# Of what is known of a depth, each time it is tried. A drafter that is never right is given up
+# within 29 rounds where a column costs 0.7 percent of a pass, sooner where it costs more.
 DECAY = 0.92
 FIRST_PROBE, LAST_PROBE = 32, 512  # rounds without neural drafts; it doubles while probes fail
 
