@@ -70,9 +70,9 @@ class TrainableMtp:
         seen.keys.append(rotate(heads[1], angles).repeat_interleave(group, 2).transpose(1, 2))
         seen.values.append(heads[2].repeat_interleave(group, 2).transpose(1, 2))
         mixed = functional.scaled_dot_product_attention(
-            query.float(),
-            torch.cat(seen.keys, 2).float(),
-            torch.cat(seen.values, 2).float(),
+            query.bfloat16(),
+            torch.cat(seen.keys, 2).bfloat16(),
+            torch.cat(seen.values, 2).bfloat16(),
             attn_mask=_mask(size, depth),
         )
         x = x + self._linear(

@@ -26,7 +26,7 @@ from services.engine.training.recipe import Recipe
 DECAY = 0.6
 WARM_UP = 0.04
 CLIP = 1.0
-SAVE_STEPS = 50
+SAVE_STEPS = 200
 HELDOUT_BATCH = 8
 
 

@@ -14,6 +14,7 @@ from services.engine.models.llama import LlamaModel
 from services.engine.models.mtp import MtpModule
 from services.engine.models.tiny import write_tiny, write_tiny_mtp
 from services.engine.models.weights import Weights
+from services.engine.training import trainer
 from services.engine.training.acceptance import Acceptance
 from services.engine.training.cli import main
 from services.engine.training.corpus import ANSWER, FORCED, USER, Corpus, looping
@@ -152,8 +153,12 @@ def test_unrolled_steps_are_those_of_a_round(folder: Path, corpus: Corpus) -> No
 
 
 def test_training_finds_what_an_untrained_drafter_does_not(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(trainer, "SAVE_STEPS", 20)
     assert main(command(folder, tmp_path)) == 0
     lines = capsys.readouterr().err.splitlines()
     shown = [line for line in lines if "tokens/round" in line]
@@ -168,17 +173,18 @@ def test_training_finds_what_an_untrained_drafter_does_not(
 def test_an_interrupted_run_gives_the_weights_of_an_uninterrupted_one(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(trainer, "SAVE_STEPS", 25)
     assert main(command(folder, tmp_path / "whole")) == 0
     learn = Trainer._learn
 
-    def breaks_down(trainer: Trainer, rows: np.ndarray) -> float:
-        if trainer.step == 55:
+    def breaks_down(self: Trainer, rows: np.ndarray) -> float:
+        if self.step == 55:
             raise KeyboardInterrupt
-        return learn(trainer, rows)
+        return learn(self, rows)
 
     monkeypatch.setattr(Trainer, "_learn", breaks_down)
     assert main(command(folder, tmp_path / "broken")) == 130
-    monkeypatch.undo()
+    monkeypatch.setattr(Trainer, "_learn", learn)
     assert main(command(folder, tmp_path / "broken")) == 0
     whole, broken = (load_file(tmp_path / w / "mtp.safetensors") for w in ("whole", "broken"))
     assert all(torch.equal(whole[name], broken[name]) for name in whole)
