@@ -11,6 +11,7 @@ BENCHMARKS = {
     "gateway": "gateway.command",
     "matching": "matching",
     "model-pass": "model_pass",
+    "mtp": "mtp",
     "replay": "replay.command",
 }
 

@@ -147,6 +147,7 @@ class EngineTimings(Wire, frozen=True, kw_only=True):
     decode_s: float  # first output token to the last
     forward_s: float  # inside the model, summed over this request's decode passes
     host_s: float  # decode passes outside the model's forward: drafting, verifying, sending
+    neural_s: float  # of host_s, inside the neural drafter
 
 
 class GenerationStats(Wire, frozen=True, kw_only=True):

@@ -277,7 +277,12 @@ def make_stats(
         cached_tokens=1,
         decode_passes=max(1, output_tokens - 1 - accepted),
         timings=EngineTimings(
-            queue_s=0.001, prefill_s=0.02, decode_s=0.5, forward_s=0.4, host_s=0.1
+            queue_s=0.001,
+            prefill_s=0.02,
+            decode_s=0.5,
+            forward_s=0.4,
+            host_s=0.1,
+            neural_s=0.02,
         ),
         speculative=SpeculativeStats(
             backend="ngram",

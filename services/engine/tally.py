@@ -60,6 +60,7 @@ class Tally:
     fallback_steps: int = 0
     forward_s: float = 0.0
     host_s: float = 0.0
+    neural_s: float = 0.0
     handoffs: int = 0
     resumes: int = 0
     index_wait_rounds: int = 0
@@ -154,4 +155,5 @@ class Tally:
             decode_s=last - first,
             forward_s=self.forward_s,
             host_s=self.host_s,
+            neural_s=self.neural_s,
         )

@@ -98,6 +98,7 @@ class RequestLog:
                 "decode": engine.decode_s,
                 "forward": engine.forward_s,
                 "host": engine.host_s,
+                "neural": engine.neural_s,
             },
             speculative=_plain(stats.speculative)
             | acceptance(stats.speculative)

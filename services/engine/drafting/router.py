@@ -4,6 +4,7 @@ Torch-free: the model-free replay benchmark drives it as the engine does. One ro
 `propose`, then `observe` with what was committed; decisions use past rounds only.
 """
 
+import time
 from collections import OrderedDict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -240,7 +241,7 @@ class DraftRouter:
     def _ask(self, weighed: Sequence[_Weighed]) -> dict[str, Fallback]:
         """What stands in for a copy, by request: a lookup where there is one, else neural."""
         found: dict[str, Fallback] = {}
-        asks = []
+        asks, tallies = [], []
         for ask, row, _, neural in weighed:
             if not neural:
                 continue
@@ -250,9 +251,13 @@ class DraftRouter:
                     found[ask.request_id] = Fallback("lookup", ids)
                     continue
             asks.append(NeuralAsk(ask.request_id, ask.ledger, neural))
+            tallies.append(ask.tally)
         if asks and self._neural is not None:
+            began_s = time.monotonic()
             for asked, drafted in zip(asks, self._neural.draft(asks), strict=True):
                 found[asked.request_id] = Fallback("neural", tuple(drafted))
+            for tally in tallies:  # each of them has waited for all
+                tally.neural_s += time.monotonic() - began_s
         return found
 
     def _keep_early(self, index: IndexReady) -> None:

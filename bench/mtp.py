@@ -1,0 +1,196 @@
+"""`python -m bench mtp`: does the neural drafter pay on the demo model, alone and under copies?
+
+Real servers stand side by side and get the same requests in turn: nothing drafted, copies alone,
+the drafter with copies, and the drafter alone with every round its full width. Answers that loop
+are left out where acceptance is counted, since a loop is easy to draft. Exit status 1 if a bar
+falls short.
+"""
+
+import argparse
+import shutil
+import statistics
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+
+from bench.first_light import Bar, file_copy, long_prompt, progress, report
+from bench.mtp_prompts import QUESTIONS
+from bench.server import BenchServer
+from bench.texts import CONFIG, INVENTORY
+from services.engine.checkpoint.fetch import default_folder
+from services.engine.training.corpus import looping
+from shared.tokenizer import Tokenizer
+
+K = 3
+MTP = ("--spec=mtp", f"--draft-tokens={K}", "--lm-head-draft")
+SERVERS = {
+    "off": (),
+    "copies": ("--ngram-draft-tokens=15",),
+    "both": (*MTP, "--adaptive-mtp"),
+    "always": (*MTP, "--ngram-policy=fixed", "--ngram-draft-tokens=0"),
+}
+MOST_LOOPING = 0.2  # of an answer's tokens
+EDITS = (INVENTORY, CONFIG, f"{CONFIG}\n\n{INVENTORY}")
+Line = dict[str, Any]
+SAMPLED: Line = {"temperature": 0.8}
+
+
+def main(argv: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench mtp", description=__doc__)
+    parser.add_argument("--model", type=Path, default=default_folder("smollm2-135m"))
+    parser.add_argument("--json", action="store_true", help="one object a line")
+    parser.add_argument("--quick", action="store_true", help="fewer questions, shorter answers")
+    options = parser.parse_args(argv)
+    questions, output = (QUESTIONS[:6], 64) if options.quick else (QUESTIONS, 128)
+    servers = {name: BenchServer.start(options.model, *flags) for name, flags in SERVERS.items()}
+    try:
+        tokenizer = Tokenizer.load(options.model)
+        bars = [
+            acceptance(servers["always"], tokenizer, questions, output, temperature)
+            for temperature in (0.0, 0.8)
+        ]
+        bars += prose(servers, questions, output)
+        bars += edits(servers, 1 if options.quick else 3)
+        bars.append(prefill(servers, 2 if options.quick else 5))
+    finally:
+        for server in servers.values():
+            server.stop()
+    bars += untrained(options.model)
+    report(bars, as_json=options.json)
+    return 0 if all(bar.holds for bar in bars) else 1
+
+
+def acceptance(
+    server: BenchServer,
+    tokenizer: Tokenizer,
+    questions: Sequence[str],
+    output: int,
+    temperature: float,
+) -> Bar:
+    """Tokens of a neural round; all rounds together, so that long answers weigh more."""
+    rounds = accepted = left_out = 0
+    positions = np.zeros(K)
+    for n, question in enumerate(questions):
+        text, line = server.ask(chat(question), max_tokens=output, temperature=temperature, seed=n)
+        ids = tokenizer.encode_text(text)
+        if looping(ids).mean() >= MOST_LOOPING:
+            left_out += 1
+            continue
+        neural = source(line, "neural")
+        rounds += neural["rounds"]
+        accepted += neural["accepted_tokens"]
+        positions += line["speculative"]["accepted_per_position"][:K]
+    shares = " ".join(f"{share:.2f}" for share in positions / max(1, rounds))
+    condition = f"K={K}, {rounds} rounds, by depth {shares}, {left_out} loops left out"
+    name, bar = ("greedy", 1.7) if not temperature else (f"t{temperature}", 1.5)
+    return Bar(f"tokens_per_round_{name}", 1 + accepted / max(1, rounds), bar, True, condition)
+
+
+def prose(servers: dict[str, BenchServer], questions: Sequence[str], output: int) -> list[Bar]:
+    """Whole requests, sampled: greedy, the demo model loops, and copies would speed that up."""
+    lines: dict[str, list[Line]] = {"off": [], "copies": [], "both": []}
+    for n, question in enumerate(questions):
+        progress(f"prose: {n + 1} of {len(questions)}")
+        for name, found in lines.items():
+            asked: Line = {"max_tokens": output, "seed": n, **SAMPLED}
+            found.append(servers[name].ask(chat(question), **asked)[1])
+    condition = f"{len(questions)} questions, {output} tokens, whole requests, temperature 0.8"
+    progress(f"prose: {passes(lines['both']):.2f} tokens a pass with both")
+    return [
+        Bar("prose_speed_mtp_vs_off", speed_up(lines, "off"), 1.05, True, condition),
+        Bar("prose_speed_mtp_vs_copies", speed_up(lines, "copies"), 0.98, True, condition),
+    ]
+
+
+def edits(servers: dict[str, BenchServer], repeats: int) -> list[Bar]:
+    """Files written again, and what the model says behind them."""
+    lines: dict[str, list[Line]] = {"off": [], "copies": [], "both": []}
+    for repeat in range(repeats):
+        progress(f"edits: repeat {repeat + 1} of {repeats}")
+        for text in EDITS:
+            for name, found in lines.items():
+                found.append(servers[name].ask(file_copy(text), max_tokens=256)[1])
+    condition = f"{len(EDITS)} files, 256 tokens, {repeats} repeats, greedy"
+    both, alone = (passes(lines[name]) for name in ("both", "copies"))
+    return [
+        Bar("edit_speed_both_vs_copies", speed_up(lines, "copies"), 1.0, True, condition),
+        Bar("edit_speed_both_vs_off", speed_up(lines, "off"), 0.98, True, condition),
+        Bar("edit_tokens_per_pass_vs_copies", both / alone, 1.0, True, condition),
+    ]
+
+
+def prefill(servers: dict[str, BenchServer], repeats: int) -> Bar:
+    """Requests that are all prompt."""
+    lines: dict[str, list[Line]] = {"off": [], "both": []}
+    for repeat in range(repeats):
+        progress(f"prefill: repeat {repeat + 1} of {repeats}")
+        for name, found in lines.items():
+            messages = [{"role": "user", "content": long_prompt(repeat)}]
+            found.append(servers[name].ask(messages, max_tokens=1)[1])
+    tokens = lines["off"][0]["result"]["prompt_tokens"]
+    condition = f"{tokens} prompt tokens, {repeats} repeats"
+    return Bar("prefill_speed_mtp_vs_off", speed_up(lines, "off"), 0.98, True, condition)
+
+
+def untrained(model: Path) -> list[Bar]:
+    """A drafter of random weights: the same text, and soon no more neural rounds."""
+    with tempfile.TemporaryDirectory(prefix="ninfer-bench-") as folder:
+        copy = Path(folder) / model.name
+        shutil.copytree(model, copy)
+        generator = torch.Generator().manual_seed(0)
+        tensors = load_file(model / "mtp.safetensors")
+        for name, tensor in tensors.items():
+            if tensor.dim() == 2:
+                noise = torch.randn(tensor.shape, generator=generator)
+                tensors[name] = (0.05 * noise).to(tensor.dtype)
+        save_file(tensors, copy / "mtp.safetensors")
+        server = BenchServer.start(copy, *MTP)
+        plain = BenchServer.start(copy)
+        try:
+            asked: Line = {"max_tokens": 256, "seed": 3, **SAMPLED}
+            text, line = server.ask(chat(QUESTIONS[0]), **asked)
+            expected, _ = plain.ask(chat(QUESTIONS[0]), **asked)
+        finally:
+            server.stop()
+            plain.stop()
+    rounds = source(line, "neural")["rounds"]
+    condition = f"{line['result']['decode_passes']} passes"
+    return [
+        Bar("untrained_same_text", float(text == expected), 1, True, condition),
+        Bar("untrained_neural_rounds", rounds, 32, False, condition),
+    ]
+
+
+def speed_up(lines: dict[str, list[Line]], against: str) -> float:
+    """Median over requests of how much faster the one with the drafter was, start to end."""
+    return statistics.median(
+        float(slow["timings_seconds"]["total"] / fast["timings_seconds"]["total"])
+        for slow, fast in zip(lines[against], lines["both"], strict=True)
+    )
+
+
+def passes(lines: list[Line]) -> float:
+    """Tokens a pass, all requests together."""
+    tokens = sum(int(line["result"]["completion_tokens"]) - 1 for line in lines)
+    return tokens / sum(int(line["result"]["decode_passes"]) for line in lines)
+
+
+def source(line: Line, kind: str) -> dict[str, Any]:
+    for found in line["speculative"]["sources"]:
+        if found["kind"] == kind:
+            return dict(found)
+    return {"rounds": 0, "drafted_tokens": 0, "accepted_tokens": 0}
+
+
+def chat(question: str) -> list[dict[str, str]]:
+    return [{"role": "user", "content": question}]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,28 @@
+"""Questions that the drafter was not trained on: the model wrote all of its training text."""
+
+QUESTIONS = (
+    "Why do leaves change colour in autumn?",
+    "Explain how a bicycle stays upright.",
+    "What should I pack for a weekend hike in the mountains?",
+    "Describe the water cycle to a ten-year-old.",
+    "How do I start learning to play the guitar?",
+    "What are the advantages and disadvantages of working from home?",
+    "Write a short letter to a landlord about a broken heater.",
+    "How does a refrigerator keep food cold?",
+    "Give me advice on preparing for a job interview.",
+    "What is the difference between weather and climate?",
+    "Tell me about the history of the printing press.",
+    "How can a small town attract more visitors?",
+    "Explain what a database index is and when it helps.",
+    "Suggest a simple vegetarian dinner and how to cook it.",
+    "Why is sleep important for memory?",
+    "How do vaccines work?",
+    "Write a short description of a lighthouse at night.",
+    "What makes a good teacher?",
+    "How do I keep houseplants alive in winter?",
+    "Explain supply and demand with an example.",
+    "What causes tides in the sea?",
+    "How should I plan a monthly household budget?",
+    "Write a Python function that counts the words in a text, and explain it.",
+    "What is the role of a city council?",
+)
