@@ -53,3 +53,37 @@ def test_a_value_out_of_range_is_refused_by_its_flag(option: str, value: int) ->
     flag = "--" + option.replace("_", "-")
     with pytest.raises(ConfigError, match=f"{flag} {value} is out of range"):
         limits(**{option: value})
+
+
+def neural(**options: Any) -> EngineLimits:
+    config = EngineConfig(model=Path("m"), sockets=Path("s"), **options)
+    return resolve(config, model_id="m", model_context=2048, drafters=("mtp",))[0]
+
+
+def test_a_drafter_brings_its_window_and_copies_with_it() -> None:
+    found = neural(spec="mtp")
+    assert (found.spec, found.draft_tokens, found.ngram_draft_tokens) == ("mtp", 3, 15)
+    assert neural(spec="mtp", ngram_policy="fixed").ngram_min_match == 12
+    assert neural(spec="mtp", ngram_draft_tokens=0, draft_tokens=15).ngram_draft_tokens == 0
+    assert neural(spec="mtp", lookup_ngram=4, draft_tokens=2).draft_tokens == 2
+
+
+@pytest.mark.parametrize("value", [0, 16, -1])
+def test_a_neural_window_out_of_range_is_refused(value: int) -> None:
+    with pytest.raises(ConfigError, match=r"--draft-tokens .* use 1 to 15"):
+        neural(spec="mtp", draft_tokens=value)
+
+
+def test_a_model_without_the_drafter_is_told_to_copy_alone() -> None:
+    with pytest.raises(ConfigError, match="m has no such drafter; use --spec off"):
+        limits(spec="mtp")
+    with pytest.raises(ConfigError, match="no such drafter"):
+        neural(spec="dflash")
+
+
+@pytest.mark.parametrize(
+    "options", [{"draft_tokens": 3}, {"adaptive_mtp": True}, {"lm_head_draft": True}], ids=str
+)
+def test_a_neural_option_without_a_drafter_is_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="needs a neural drafter: set --spec"):
+        neural(**options)
