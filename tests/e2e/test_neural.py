@@ -41,7 +41,8 @@ def answer(server: Server, **more: Any) -> tuple[str, dict[str, Any]]:
 
 def test_the_answer_is_that_without_a_drafter(launch: Callable[..., Server], model: Path) -> None:
     expected, _ = answer(launch(model, "--dtype=float32"))
-    server = launch(model, "--dtype=float32", "--spec=mtp", "--draft-tokens=4", "--adaptive-mtp")
+    flags = ("--spec=mtp", "--draft-tokens=4", "--adaptive-mtp", "--ngram-draft-tokens=0")
+    server = launch(model, "--dtype=float32", *flags)
     text, line = answer(server)
     assert text == expected
     speculative = line["speculative"]
