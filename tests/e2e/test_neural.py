@@ -23,7 +23,7 @@ BODY = {
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
-    write_chain(tmp_path / "chain", noise=0.1, seed=4)
+    write_chain(tmp_path / "chain", seed=4)
     return tmp_path / "chain"
 
 
