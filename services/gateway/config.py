@@ -1,5 +1,6 @@
 """The gateway's options. The only file of this service that reads the environment."""
 
+import importlib.util
 import ipaddress
 import math
 import os
@@ -10,6 +11,8 @@ from services.gateway.output.choice import OPTIONS as TOOL_PARSERS
 from shared.errors import ConfigError
 from shared.logs import LEVELS
 from shared.options import option
+
+TRACING = ("opentelemetry.sdk.trace", "opentelemetry.exporter.otlp.proto.http.trace_exporter")
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,9 @@ class GatewayConfig:
     stored_responses_mib: int = option(64, "memory for stored Responses, MiB; 0 stores none")
     draft_records: int = option(
         64, "ended requests whose drafting GET /v1/ninfer/requests/ID explains; 0 keeps none"
+    )
+    otlp_endpoint: str | None = option(
+        None, "where OpenTelemetry traces go by OTLP over HTTP; needs the extra ninfer[otel]"
     )
     page_requests: int = option(
         32, "requests whose texts the page at / shows, in memory only; 0 keeps none and no page"
@@ -82,6 +88,7 @@ def resolve(config: GatewayConfig) -> GatewayConfig:
             raise ConfigError(f"{flag} {value} is out of range; use more than 0")
     if config.draft_records < 0:
         raise ConfigError(f"--draft-records {config.draft_records} is out of range; use 0 or more")
+    _check_traces(config.otlp_endpoint)
     if config.page_requests < 0:
         raise ConfigError(f"--page-requests {config.page_requests} is out of range; use 0 or more")
     if config.stored_responses_mib < 0:
@@ -100,6 +107,20 @@ def resolve(config: GatewayConfig) -> GatewayConfig:
     if log is not None and not log.absolute().parent.is_dir():
         raise ConfigError(f"--request-log-jsonl {log}: its folder does not exist")
     return config
+
+
+def _check_traces(endpoint: str | None) -> None:
+    """Raises ConfigError: the address is none, or what sends traces is not installed."""
+    if endpoint is None:
+        return
+    if not endpoint.startswith(("http://", "https://")):
+        raise ConfigError(f"--otlp-endpoint {endpoint} does not begin with http:// or https://")
+    try:
+        found = all(importlib.util.find_spec(name) for name in TRACING)
+    except ModuleNotFoundError:  # not even a package around it
+        found = False
+    if not found:
+        raise ConfigError("--otlp-endpoint needs OpenTelemetry: pip install 'ninfer[otel]'")
 
 
 def _is_loopback(host: str) -> bool:

@@ -3,9 +3,11 @@
 import asyncio
 import contextlib
 import errno
+import importlib
 import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from importlib.metadata import version
 
 import uvloop
 from aiohttp import web
@@ -28,6 +30,7 @@ from services.gateway.output.choice import tool_parser_of
 from services.gateway.page.recent import RecentRequests
 from services.gateway.planner import Planner
 from services.gateway.request_log import RequestLog, redact
+from services.gateway.request_observer import RequestObserver
 from services.gateway.service import GenerationService
 from services.gateway.token_gaps import TokenGaps
 from shared import endpoints, lifecycle, logs, options
@@ -92,7 +95,7 @@ async def running(config: GatewayConfig, channels: endpoints.Endpoints) -> Async
             service.indexer.close()
             if service.archive is not None:
                 service.archive.close()
-            service.log.close()
+            await asyncio.to_thread(service.log.close)  # it may send the last traces
 
 
 async def drain(service: GenerationService, runner: web.AppRunner) -> None:
@@ -145,7 +148,10 @@ def build_service(config: GatewayConfig, channels: endpoints.Endpoints) -> Gener
         calls=CallMemory(),
     )
     metrics = Metrics(planner.model_id)
-    log = RequestLog(config.request_log_jsonl, _describe(config, planner), [metrics])
+    observers: list[RequestObserver] = [metrics]
+    if config.otlp_endpoint is not None:
+        observers.append(_traces(config.otlp_endpoint, planner.model_id))
+    log = RequestLog(config.request_log_jsonl, _describe(config, planner), observers)
     link = EngineLink(channels.generate, log.server_start)
     indexer = IndexerLink(channels.build)
     archive = ArchiveLink(channels.sessions) if config.ngram_archive_mib else None
@@ -167,6 +173,15 @@ def build_service(config: GatewayConfig, channels: endpoints.Endpoints) -> Gener
             metrics, link=link, indexer=indexer, archive=archive, admission=admission, gaps=gaps
         ),
     )
+
+
+def _traces(endpoint: str, model_name: str) -> RequestObserver:
+    # the SDK that it imports is an optional extra
+    module = importlib.import_module("services.gateway.traces")
+    traces: RequestObserver = module.Traces(
+        endpoint, model_name=model_name, version=version("ninfer")
+    )
+    return traces
 
 
 def _describe(config: GatewayConfig, planner: Planner) -> dict[str, object]:

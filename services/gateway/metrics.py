@@ -59,6 +59,9 @@ class Metrics:
         if phase == "generate":
             self._requests.failed()
 
+    def close(self) -> None:
+        """Nothing is held."""
+
     def counter(self, name: str, about: str, *labels: str) -> Counter:
         """With further labels, the caller adds them; `_total` is added in the output."""
         counter = Counter(name, about, [*self.labels, *labels], registry=self.registry)

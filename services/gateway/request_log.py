@@ -126,6 +126,8 @@ class RequestLog:
         )
 
     def close(self) -> None:
+        for observer in self._observers:
+            observer.close()
         if self._file:
             with contextlib.suppress(OSError):  # what a full disk kept from it; was said before
                 self._file.close()

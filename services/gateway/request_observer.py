@@ -23,3 +23,6 @@ class RequestObserver(Protocol):
         """`timings`: seconds of prepare, ttft (None without text) and total."""
 
     def request_error(self, request: dict[str, Any], phase: str, error: dict[str, Any]) -> None: ...
+
+    def close(self) -> None:
+        """The gateway ends; this alone may wait, for a moment."""

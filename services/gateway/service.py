@@ -28,6 +28,7 @@ from services.gateway.protocols.usage import ninfer_object
 from services.gateway.request import Request
 from services.gateway.request_log import RequestLog, describe_error
 from services.gateway.token_gaps import TokenGaps
+from services.gateway.trace_parent import trace_of
 from shared.errors import EngineFault, NinferError
 from shared.tokenizer import Tokenizer
 
@@ -78,6 +79,7 @@ class GenerationService:
             "request_id": http[REQUEST_ID],
             "protocol": protocol.name,
             "client": http.headers.get("User-Agent", "")[:CLIENT_CHARACTERS],
+            **trace_of(http.headers),
         }
         entered = False
         generation: Generation | None = None
