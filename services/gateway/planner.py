@@ -13,6 +13,7 @@ from services.gateway.call_memory import CallMemory
 from services.gateway.conversation import Conversation, RawPrompt
 from services.gateway.draft_session import NamedSession, SessionNaming
 from services.gateway.effort import BUDGETS
+from services.gateway.forced_calls import grammar_of as forced_grammar
 from services.gateway.output.choice import ToolParser, parser_for
 from services.gateway.output.output import OutputParser, PlainParser
 from services.gateway.rendering import messages_of
@@ -90,7 +91,8 @@ class Planner:
                 min_output_tokens=min(request.wishes.min_tokens, limit),
                 top_logprobs=request.wishes.top_logprobs,
                 thinking=self._thinking_of(request, prompt),
-                grammar=self._grammar_of(request, prompt),
+                # large schemas take a while
+                grammar=await asyncio.to_thread(self._grammar_of, request, prompt),
                 speculation=request.wishes.speculation,
                 cache_salt=request.wishes.cache_salt,
             ),
@@ -196,7 +198,10 @@ class Planner:
 
     def _grammar_of(self, request: Request, prompt: Prompt) -> Grammar | None:
         """The answer's grammar begins behind the reasoning, if the prompt has opened one."""
-        text = request.wishes.grammar
+        text, forced = request.wishes.grammar, request.wishes.forced_calls
+        if forced is not None and isinstance(request.prompt, Conversation):
+            is_token = self.tokenizer.is_token
+            text = forced_grammar(forced, request.prompt.tools, self.tool_parser, is_token)
         if text is None:
             return None
         marks = self.tokenizer.thinking_ids

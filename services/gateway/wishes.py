@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from services.gateway.effort import Effort
+from services.gateway.forced_calls import ForcedCalls
 from shared.messages import Speculation
 
 
@@ -16,6 +17,7 @@ class Wishes:
     speculation: Speculation = Speculation()
     cache_salt: str = ""
     grammar: str | None = None  # what the answer must look like, as llguidance serialises it
+    forced_calls: ForcedCalls | None = None  # the answer must be tool calls
     thinking_budget: int | None = None  # tokens of reasoning, None: as many as it takes
     effort: Effort | None = None  # where the template does not know it, a budget
     needs_thinking: bool = True  # a budget for a model that does not think is refused

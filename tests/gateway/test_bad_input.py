@@ -78,6 +78,8 @@ REFUSED: list[tuple[dict[str, Any], int, str, str | None]] = [
     ({"tools": [deep(100)], "tool_choice": "none"}, 400, "", "tools"),
     ({"tool_choice": "required"}, 400, "", "tool_choice"),
     ({"tool_choice": {"type": "function", "function": {"name": "f"}}}, 400, "", "tool_choice"),
+    ({"tool_choice": {"type": "allowed_tools"}}, 400, "", "tool_choice"),
+    ({"tool_choice": "sometimes"}, 400, "", "tool_choice"),
 ]
 
 

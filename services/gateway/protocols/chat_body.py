@@ -84,6 +84,7 @@ class ChatBody(DecodingFields, kw_only=True):
     prediction: Prediction | None = None
     tools: Annotated[list[dict[str, Any]], Meta(max_length=MAX_TOOLS)] | None = None
     tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None  # counts where a call is forced
     reasoning_effort: Effort | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     # vLLM's: whether a trailing assistant message is continued, as it always is here

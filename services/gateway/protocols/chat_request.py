@@ -13,6 +13,7 @@ from services.gateway.protocols.decoding import (
 )
 from services.gateway.protocols.decoding_fields import sampling_of, stops_of, wishes_of
 from services.gateway.protocols.structured import grammar_of
+from services.gateway.protocols.tool_choice import forced_calls
 from services.gateway.protocols.unseen import unseen
 from services.gateway.protocols.unserved import CHAT, Unserved
 from services.gateway.request import Request
@@ -66,6 +67,7 @@ def _wishes_of(body: ChatBody) -> Wishes:
         body,
         effort=body.reasoning_effort,
         grammar=grammar_of(body),
+        forced_calls=forced_calls(body.tool_choice, body.parallel_tool_calls),
         top_logprobs=(body.top_logprobs or 0) if body.logprobs else None,
     )
 
@@ -77,8 +79,6 @@ def text_of(content: str | list[Part] | None, param: str) -> str:
 
 def _check_choices(body: ChatBody) -> None:
     """Refuses what this server does otherwise. Raises BadParameter."""
-    if body.tool_choice not in (None, "none", "auto"):
-        raise BadParameter("tool_choice may be auto or none", param="tool_choice")
     last = body.messages[-1]
     continues = last.role == "assistant" and not _calls(last)
     if body.continue_final_message not in (None, continues):

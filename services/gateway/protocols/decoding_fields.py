@@ -6,6 +6,7 @@ import msgspec
 from msgspec import Meta
 
 from services.gateway.effort import Effort
+from services.gateway.forced_calls import ForcedCalls
 from services.gateway.protocols.decoding import given
 from services.gateway.protocols.ninfer_options import NinferOptions, speculation_of
 from services.gateway.wishes import Wishes
@@ -58,6 +59,7 @@ def wishes_of(
     thinking_budget: int | None = None,
     effort: Effort | None = None,
     grammar: str | None = None,
+    forced_calls: ForcedCalls | None = None,
     top_logprobs: int | None = None,
 ) -> Wishes:
     """`thinking_budget` and `effort` are the protocol's own, which a model that does not think may
@@ -65,7 +67,7 @@ def wishes_of(
     options = body.ninfer
     own = options.thinking_budget if options else None
     ends_by_itself = not (body.min_tokens or body.ignore_eos)
-    if grammar is not None and not ends_by_itself:
+    if (grammar is not None or forced_calls is not None) and not ends_by_itself:
         param = "min_tokens" if body.min_tokens else "ignore_eos"
         raise BadParameter(f"{param} cannot hold where a grammar ends the output", param=param)
     return Wishes(
@@ -77,6 +79,7 @@ def wishes_of(
         speculation=speculation_of(options),
         cache_salt=(options.cache_salt or "") if options else "",
         grammar=grammar,
+        forced_calls=forced_calls,
         thinking_budget=thinking_budget if own is None else own,
         needs_thinking=own is not None,
         effort=effort,

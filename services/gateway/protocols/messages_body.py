@@ -46,6 +46,8 @@ class Message(msgspec.Struct):
 
 class ToolChoice(msgspec.Struct):
     type: str
+    name: str | None = None
+    disable_parallel_tool_use: bool | None = None  # counts where a call is forced
 
 
 class Thinking(msgspec.Struct):

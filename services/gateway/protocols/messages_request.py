@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 from services.gateway.conversation import Call, Conversation, Turn
 from services.gateway.depth import check_depth
 from services.gateway.effort import template_options
+from services.gateway.forced_calls import ForcedCalls
 from services.gateway.protocols.decoding import (
     check_stops,
     convert,
@@ -17,6 +18,7 @@ from services.gateway.protocols.messages_body import (
     MessagesBody,
     OpaqueBlock,
     Source,
+    ToolChoice,
 )
 from services.gateway.protocols.structured import grammar_of_format
 from services.gateway.protocols.unseen import unseen
@@ -64,7 +66,13 @@ def parse(raw: bytes) -> Request:
         sampling=sampling_of(body),
         seed=body.seed,
         stops=check_stops(tuple(body.stop_sequences or ()), "stop_sequences"),
-        wishes=wishes_of(body, thinking_budget=budget, effort=effort, grammar=_grammar_of(body)),
+        wishes=wishes_of(
+            body,
+            thinking_budget=budget,
+            effort=effort,
+            grammar=_grammar_of(body),
+            forced_calls=_forced_calls(body.tool_choice),
+        ),
         template_options={"enable_thinking": thinks} | template_options(effort),
         metadata=body.metadata,
     )
@@ -72,12 +80,25 @@ def parse(raw: bytes) -> Request:
 
 def _check_choices(body: MessagesBody) -> None:
     """Refuses what this server does otherwise. Raises BadParameter."""
-    if body.tool_choice is not None and body.tool_choice.type not in ("auto", "none"):
-        raise BadParameter("tool_choice.type may be auto or none", param="tool_choice.type")
     if body.thinking is not None and body.thinking.type not in ("enabled", "adaptive", "disabled"):
         raise BadParameter(
             "thinking.type may be enabled, adaptive or disabled", param="thinking.type"
         )
+
+
+def _forced_calls(choice: ToolChoice | None) -> ForcedCalls | None:
+    """None: the model decides. Raises BadParameter."""
+    if choice is None or choice.type in ("auto", "none"):
+        return None
+    if choice.type == "any":
+        return ForcedCalls("tool_choice", single=bool(choice.disable_parallel_tool_use))
+    if choice.type != "tool":
+        raise BadParameter(
+            "tool_choice.type may be auto, any, tool or none", param="tool_choice.type"
+        )
+    if choice.name is None:
+        raise BadParameter("tool_choice of a tool needs its name", param="tool_choice.name")
+    return ForcedCalls("tool_choice", choice.name)
 
 
 def _grammar_of(body: MessagesBody) -> str | None:

@@ -1,12 +1,14 @@
 """What a Responses body means, and what of it this server cannot do."""
 
 import secrets
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 
 from services.gateway.conversation import Conversation, Turn
 from services.gateway.effort import template_options
+from services.gateway.forced_calls import ForcedCalls
 from services.gateway.protocols.decoding import check_stops, check_template_options, decode
 from services.gateway.protocols.decoding_fields import sampling_of, stops_of, wishes_of
 from services.gateway.protocols.responses_body import ResponsesBody
@@ -14,6 +16,7 @@ from services.gateway.protocols.responses_items import Turns
 from services.gateway.protocols.responses_store import ResponseStore
 from services.gateway.protocols.responses_tools import ToolSet
 from services.gateway.protocols.structured import grammar_of_format
+from services.gateway.protocols.tool_choice import forced_calls
 from services.gateway.protocols.unserved import RESPONSES, Unserved
 from services.gateway.request import Request
 from shared.errors import BadParameter
@@ -70,6 +73,7 @@ def parse(raw: bytes, store: ResponseStore) -> Request:
         wishes=wishes_of(
             body,
             effort=effort,
+            forced_calls=_forced_calls(body, tools),
             grammar=grammar_of_format(body.text.format if body.text else None, "text.format"),
         ),
         template_options=template_options(effort)
@@ -77,6 +81,16 @@ def parse(raw: bytes, store: ResponseStore) -> Request:
         client_metadata=body.client_metadata,
         metadata=body.metadata,
     )
+
+
+def _forced_calls(body: ResponsesBody, tools: ToolSet) -> ForcedCalls | None:
+    """Under the name that the model sees. Raises BadParameter."""
+    forced = forced_calls(body.tool_choice, body.parallel_tool_calls)
+    if forced is None or forced.name is None or not isinstance(body.tool_choice, dict):
+        return forced
+    namespace = body.tool_choice.get("namespace")
+    given = namespace if isinstance(namespace, str) else None
+    return replace(forced, name=tools.shown_name(given, forced.name))
 
 
 def _input_items(body: ResponsesBody, store: ResponseStore) -> list[dict[str, Any]]:
@@ -129,8 +143,6 @@ def _check_choices(body: ResponsesBody, store: ResponseStore) -> None:
     """Refuses what this server does otherwise. Raises BadParameter."""
     if body.store and not store.is_on:
         raise BadParameter("this server stores no responses", param="store")
-    if body.tool_choice not in (None, "auto", "none"):
-        raise BadParameter("tool_choice may be auto or none", param="tool_choice")
 
 
 def _describe(body: ResponsesBody, conversation: Conversation) -> dict[str, Any]:
