@@ -82,10 +82,6 @@ class Tokenizer:
         assert found is not None, f"{text!r} is not a token"
         return found
 
-    def is_token(self, text: str) -> bool:
-        """Whether the vocabulary has this very text, special or not."""
-        return self._parsing.token_to_id(text) is not None
-
     def is_silent(self, token_id: int) -> bool:
         """No text: special and no markup, or an id beyond the tokenizer's own."""
         return token_id in self._silent_ids or self._parsing.id_to_token(token_id) is None

@@ -200,13 +200,16 @@ class Planner:
         """The answer's grammar begins behind the reasoning, if the prompt has opened one."""
         text, forced = request.wishes.grammar, request.wishes.forced_calls
         if forced is not None and isinstance(request.prompt, Conversation):
-            is_token = self.tokenizer.is_token
-            text = forced_grammar(forced, request.prompt.tools, self.tool_parser, is_token)
+            tools = request.prompt.tools
+            text = forced_grammar(forced, tools, self.tool_parser, self._is_token)
         if text is None:
             return None
         marks = self.tokenizer.thinking_ids
         thinks = prompt.opens_thinking and marks is not None
         return Grammar(text=text, after_id=marks[1] if marks and thinks else None)
+
+    def _is_token(self, text: str) -> bool:
+        return len(self.tokenizer.encode_prompt(text)) == 1
 
     def _thinking_of(self, request: Request, prompt: Prompt) -> ThinkingLimit | None:
         """Raises BadParameter: a budget for a model that does not think."""

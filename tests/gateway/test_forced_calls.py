@@ -158,6 +158,10 @@ RESPONSES = {"input": "hi", "tools": RESPONSES_TOOLS}
 ANTHROPIC = {"messages": MESSAGES, "tools": MESSAGES_TOOLS}
 
 
+def _type_of(choice: Any) -> str:
+    return str(choice["type"]) if isinstance(choice, dict) else str(choice)
+
+
 @pytest.mark.parametrize(
     ("path", "body", "choice"),
     [
@@ -179,6 +183,8 @@ async def test_every_protocol_may_force_a_call(
             assert answer.status == 200, await answer.text()
         grammar = served.engine.generates[0].grammar
         assert grammar is not None
+        logged = (await served.wait_for_log("request_start"))["request"]["tool_choice"]
+        assert logged == {"function": "named"}.get(_type_of(choice), _type_of(choice))
         assert ("edit" in grammar.text) is (choice in ("required", {"type": "any"}))
         async with served.http.post(served.url + path, json=asked | {"min_tokens": 3}) as answer:
             assert answer.status == 400

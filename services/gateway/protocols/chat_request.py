@@ -13,7 +13,7 @@ from services.gateway.protocols.decoding import (
 )
 from services.gateway.protocols.decoding_fields import sampling_of, stops_of, wishes_of
 from services.gateway.protocols.structured import grammar_of
-from services.gateway.protocols.tool_choice import forced_calls
+from services.gateway.protocols.tool_choice import forced_calls, shown_choice
 from services.gateway.protocols.unseen import unseen
 from services.gateway.protocols.unserved import CHAT, Unserved
 from services.gateway.request import Request
@@ -104,12 +104,11 @@ def _check_tools(tools: tuple[dict[str, Any], ...]) -> None:
 
 
 def _describe(body: ChatBody) -> dict[str, Any]:
-    choice = body.tool_choice if isinstance(body.tool_choice, str) else None
     return {
         "stream": bool(body.stream),
         "message_count": len(body.messages),
         "tool_count": len(body.tools or ()),
-        "tool_choice": choice if choice in ("none", "auto", "required") else None,
+        "tool_choice": shown_choice(body.tool_choice),
         "has_tool_history": any(m.tool_calls or ROLES.get(m.role) == "tool" for m in body.messages),
         "has_prediction": body.prediction is not None,
         "stop_count": 1 if isinstance(body.stop, str) else len(body.stop or ()),

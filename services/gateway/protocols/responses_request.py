@@ -16,7 +16,7 @@ from services.gateway.protocols.responses_items import Turns
 from services.gateway.protocols.responses_store import ResponseStore
 from services.gateway.protocols.responses_tools import ToolSet
 from services.gateway.protocols.structured import grammar_of_format
-from services.gateway.protocols.tool_choice import forced_calls
+from services.gateway.protocols.tool_choice import forced_calls, shown_choice
 from services.gateway.protocols.unserved import RESPONSES, Unserved
 from services.gateway.request import Request
 from shared.errors import BadParameter
@@ -110,10 +110,12 @@ def _input_items(body: ResponsesBody, store: ResponseStore) -> list[dict[str, An
         items += previous.items
     if isinstance(body.input, str):
         return [*items, _with_id({"type": "message", "role": "user", "content": body.input})]
+    known: dict[Any, dict[str, Any]] | None = None  # made once for all references
     for index, item in enumerate(body.input):
         if _is_reference(item):
+            known = store.items_by_id() if known is None else known
             item_id = item.get("id")
-            found = store.item(item_id) if isinstance(item_id, str) else None
+            found = known.get(item_id) if isinstance(item_id, str) else None
             if found is None:
                 raise BadParameter("no such item is stored", param=f"input[{index}].id")
             item = found
@@ -151,7 +153,7 @@ def _describe(body: ResponsesBody, conversation: Conversation) -> dict[str, Any]
         "stream": bool(body.stream),
         "message_count": len(turns),
         "tool_count": len(conversation.tools),
-        "tool_choice": body.tool_choice,
+        "tool_choice": shown_choice(body.tool_choice),
         "has_tool_history": any(turn.calls or turn.role == "tool" for turn in turns),
         "has_prediction": False,
         "stop_count": len(stops_of(body.stop)),

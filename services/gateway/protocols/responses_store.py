@@ -59,12 +59,11 @@ class ResponseStore:
             self._stored.move_to_end(response_id)
             return found[0]
 
-    def item(self, item_id: str) -> dict[str, Any] | None:
-        """An item of any stored conversation, of the latest if it stands in several."""
+    def items_by_id(self) -> dict[Any, dict[str, Any]]:
+        """The items of all stored conversations; the latest of those with one id."""
         with self._lock:
-            stored = [found for found, _ in reversed(self._stored.values())]
-        every = (item for found in stored for item in reversed(found.items))
-        return next((item for item in every if item.get("id") == item_id), None)
+            stored = [found for found, _ in self._stored.values()]
+        return {item["id"]: item for found in stored for item in found.items}
 
     def delete(self, response_id: str) -> bool:
         with self._lock:

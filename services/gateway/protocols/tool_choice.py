@@ -21,3 +21,8 @@ def forced_calls(choice: str | dict[str, Any] | None, parallel: bool | None) -> 
         if isinstance(name, str):
             return ForcedCalls(PARAM, name)
     raise BadParameter("tool_choice may be auto, none, required or one named tool", param=PARAM)
+
+
+def shown_choice(choice: str | dict[str, Any] | None) -> str | None:
+    """For the log: no name of a tool."""
+    return "named" if isinstance(choice, dict) else choice
