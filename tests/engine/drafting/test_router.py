@@ -3,12 +3,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from services.engine.drafting.neural import NeuralAsk
-from services.engine.drafting.router import DraftRouter
+from services.engine.drafting.router import Ask, DraftRouter
 from services.engine.drafting.settings import DraftSettings
 from services.engine.ledger import Ledger
 from services.engine.tally import Tally
 from shared.matching.segment import SegmentIndex
-from shared.messages import IndexedSource, IndexReady
+from shared.messages import IndexedSource, IndexReady, Speculation
 
 TEXT = np.arange(100, 160, dtype=np.int32)
 
@@ -137,3 +137,35 @@ def test_a_round_without_a_copy_verifies_the_neural_drafts() -> None:
     draft = router.propose("r", ledger(), 2, Tally(0.0, 15))
     assert draft is not None
     assert (draft.kind, draft.token_ids, draft.copied) == ("neural", (0, 1), 0)
+
+
+def test_the_neural_drafter_is_asked_once_for_all_rows_that_copy_nothing() -> None:
+    """Rows with a copy verify it beside the others' neural drafts, in one pass."""
+    calls: list[list[str]] = []
+
+    class Recording(Counting):
+        def draft(self, asks: Sequence[NeuralAsk]) -> list[list[int]]:
+            calls.append([ask.request_id for ask in asks])
+            return super().draft(asks)
+
+    settings = DraftSettings(policy="fixed", width=15, min_match=4, neural_width=3)
+    router = DraftRouter(settings, neural=Recording())
+    for name in ("plain", "copies", "plain too"):
+        router.begin(name, expect_index=False)
+    router.add_sources("copies", [("session", SegmentIndex.build(TEXT))])
+    tally = Tally(0.0, 15)
+    asks = [Ask(name, ledger(), 15, tally) for name in ("plain", "copies", "plain too")]
+    drafts = router.propose_all(asks)
+    assert calls == [["plain", "plain too"]]
+    assert {name: (d.kind, len(d.token_ids)) for name, d in drafts.items()} == {
+        "plain": ("neural", 3),
+        "copies": ("session", 15),
+        "plain too": ("neural", 3),
+    }
+
+
+def test_a_request_that_wants_no_neural_drafts_is_not_asked_for() -> None:
+    settings = DraftSettings(policy="fixed", width=15, min_match=4, neural_width=3)
+    router = DraftRouter(settings, neural=Counting())
+    router.begin("r", expect_index=False, wanted=Speculation(draft_tokens=0))
+    assert router.propose("r", ledger(), 15, Tally(0.0, 15)) is None
