@@ -12,6 +12,7 @@ import statistics
 import sys
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +25,16 @@ from bench.mtp_prompts import QUESTIONS
 from bench.server import BenchServer
 from bench.texts import CONFIG, INVENTORY
 from services.engine.checkpoint.fetch import default_folder
-from services.engine.training.corpus import looping
+from services.engine.models.load import load_model
+from services.engine.training.corpus import USER, Corpus, looping
+from services.engine.training.dialogue import Dialogue
+from services.engine.training.recipe import Recipe
+from services.engine.training.writer import Writer
+from shared.template import ChatTemplate
 from shared.tokenizer import Tokenizer
 
 K = 3
+UNSEEN_SEED = 1_000
 MTP = ("--spec=mtp", f"--draft-tokens={K}", "--lm-head-draft")
 SERVERS = {
     "off": (),
@@ -50,11 +57,7 @@ def main(argv: Sequence[str]) -> int:
     questions, output = (QUESTIONS[:6], 64) if options.quick else (QUESTIONS, 128)
     servers = {name: BenchServer.start(options.model, *flags) for name, flags in SERVERS.items()}
     try:
-        tokenizer = Tokenizer.load(options.model)
-        bars = [
-            acceptance(servers["always"], tokenizer, questions, output, temperature)
-            for temperature in (0.0, 0.8)
-        ]
+        bars = acceptance(servers["always"], options.model, questions, output)
         bars += prose(servers, questions, output)
         bars += edits(servers, 1 if options.quick else 3)
         bars.append(prefill(servers, 2 if options.quick else 5))
@@ -67,29 +70,67 @@ def main(argv: Sequence[str]) -> int:
 
 
 def acceptance(
-    server: BenchServer,
-    tokenizer: Tokenizer,
-    questions: Sequence[str],
-    output: int,
-    temperature: float,
-) -> Bar:
-    """Tokens of a neural round; all rounds together, so that long answers weigh more."""
-    rounds = accepted = left_out = 0
-    positions = np.zeros(K)
-    for n, question in enumerate(questions):
-        text, line = server.ask(chat(question), max_tokens=output, temperature=temperature, seed=n)
-        ids = tokenizer.encode_text(text)
-        if looping(ids).mean() >= MOST_LOOPING:
-            left_out += 1
-            continue
+    server: BenchServer, model: Path, questions: Sequence[str], output: int
+) -> list[Bar]:
+    """On questions that the model wrote itself, as those of its training text but with a seed that
+    training has not seen, and on questions of people."""
+    tokenizer = Tokenizer.load(model)
+    kinds = {"own": written_questions(model, tokenizer, len(questions)), "asked": questions}
+    bars = []
+    for kind, asked in kinds.items():
+        for temperature, bar in ((0.0, 1.7), (0.8, 1.5)):
+            progress(f"acceptance: {kind} questions at temperature {temperature}")
+            found = Rounds()
+            for n, question in enumerate(asked):
+                more: Line = {"max_tokens": output, "temperature": temperature, "seed": n}
+                text, line = server.ask(chat(question), **more)
+                found.add(line, looping(tokenizer.encode_text(text)))
+            name = f"tokens_per_round_{kind}_t{temperature:.1f}"
+            bars.append(Bar(name, found.tokens, bar, True, found.conditions))
+    return bars
+
+
+@dataclass
+class Rounds:
+    """All rounds together, so that long answers weigh more."""
+
+    count: int = 0
+    accepted: int = 0
+    left_out: int = 0
+    positions: np.ndarray = field(default_factory=lambda: np.zeros(K))
+
+    def add(self, line: Line, loops: np.ndarray) -> None:
+        if not len(loops) or loops.mean() >= MOST_LOOPING:
+            self.left_out += 1
+            return
         neural = source(line, "neural")
-        rounds += neural["rounds"]
-        accepted += neural["accepted_tokens"]
-        positions += line["speculative"]["accepted_per_position"][:K]
-    shares = " ".join(f"{share:.2f}" for share in positions / max(1, rounds))
-    condition = f"K={K}, {rounds} rounds, by depth {shares}, {left_out} loops left out"
-    name, bar = ("greedy", 1.7) if not temperature else (f"t{temperature}", 1.5)
-    return Bar(f"tokens_per_round_{name}", 1 + accepted / max(1, rounds), bar, True, condition)
+        self.count += neural["rounds"]
+        self.accepted += neural["accepted_tokens"]
+        self.positions += line["speculative"]["accepted_per_position"][:K]
+
+    @property
+    def tokens(self) -> float:
+        return 1 + self.accepted / max(1, self.count)
+
+    @property
+    def conditions(self) -> str:
+        shares = " ".join(f"{share:.2f}" for share in self.positions / max(1, self.count))
+        return f"K={K}, {self.count} rounds, by depth {shares}, {self.left_out} loops left out"
+
+
+def written_questions(model: Path, tokenizer: Tokenizer, count: int) -> list[str]:
+    dialogue = Dialogue.of(ChatTemplate.load(model, tokenizer))
+    recipe = Recipe(seed=UNSEEN_SEED, rows=count, writing=count, row_tokens=112)
+    target = load_model(model, dtype=torch.bfloat16, device=torch.device("cpu"), exact=False)
+    with tempfile.TemporaryDirectory(prefix="ninfer-bench-") as folder:
+        corpus = Corpus(Path(folder), recipe, target.config.hidden_size)
+        Writer(target, dialogue, recipe).fill(corpus, lambda _: None)
+        asked = []
+        for ids, roles in zip(corpus.ids, corpus.roles, strict=True):
+            first = int(np.flatnonzero(roles == USER)[0])
+            stop = first + int(np.flatnonzero(roles[first:] != USER)[0])
+            asked.append(tokenizer.decode(ids[first:stop]).strip())
+    return asked
 
 
 def prose(servers: dict[str, BenchServer], questions: Sequence[str], output: int) -> list[Bar]:

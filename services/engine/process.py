@@ -15,6 +15,7 @@ from services.engine.host_tier import HostTier
 from services.engine.intake import Intake
 from services.engine.kv import KvCache
 from services.engine.loop import Engine
+from services.engine.models.llama import LlamaModel
 from services.engine.models.load import load_model
 from services.engine.models.mtp import MtpModule, has_mtp, has_shortlist
 from services.engine.models.weights import Weights
@@ -102,11 +103,9 @@ def main(argv: list[str]) -> None:
     curve = runner.rehearse(max(2, min(draft_width + 1, context)))
     neural = None
     if config.spec == "mtp":
-        shortlist = config.lm_head_draft
-        if shortlist and not has_shortlist(weights):
-            raise ConfigError(f"--lm-head-draft: the drafter of {facts.model_id} has no shortlist")
-        module = MtpModule(model, weights, shortlist=shortlist)
-        neural = MtpDrafter(module, kv, width=limits.draft_tokens, device=device)
+        neural = MtpDrafter(
+            _mtp_module(config, model, weights), kv, width=limits.draft_tokens, device=device
+        )
         neural.rehearse(runner.any_state())
     post = Post(channels, ready, idle)
     host = HostTier(kv, limits.host_cache_mib << 20) if limits.host_cache_mib else None
@@ -147,6 +146,7 @@ def main(argv: list[str]) -> None:
         "threads": str(threads),
         "exact": "yes" if facts.exact else "no",
         "context": str(context),
+        "spec": config.spec,
     }
     log.info("engine_ready", instance_id=ready.instance_id, **shown)
     lifecycle.announce(channels, "engine", shown)
@@ -163,3 +163,10 @@ def main(argv: list[str]) -> None:
         if archive is not None:
             archive.close()
         post.close()
+
+
+def _mtp_module(config: EngineConfig, model: LlamaModel, weights: Weights) -> MtpModule:
+    """Raises ConfigError: --lm-head-draft, and the checkpoint has no shortlist."""
+    if config.lm_head_draft and not has_shortlist(weights):
+        raise ConfigError(f"--lm-head-draft: the drafter of {config.model.name} has no shortlist")
+    return MtpModule(model, weights, shortlist=config.lm_head_draft)
