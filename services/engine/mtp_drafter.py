@@ -98,7 +98,8 @@ class MtpDrafter:
             ModelFault: catching up failed.
         """
         row = self._rows.setdefault(request_id, _Row(slot, ledger, start))
-        assert start == row.kept + row.columns, f"{request_id} skips from {row.kept} to {start}"
+        known = row.kept + row.columns
+        assert start == known, f"{request_id} skips from {known} to {start}"
         if len(hidden):
             row.waiting.append(hidden)
         if row.columns >= BULK_COLUMNS:
