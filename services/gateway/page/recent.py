@@ -121,7 +121,9 @@ class RecentRequests:
         return request
 
     def take(self, request: RecentRequest, message: OutputTokens, now_s: float) -> None:
-        """The tokens of one round."""
+        """The tokens of one round. A request that was pushed out is not followed any more."""
+        if self._kept.get(request.request_id) is not request:
+            return
         request.last_s = now_s
         if request.first_s is None:
             request.first_s = request.last_s
