@@ -150,12 +150,19 @@ class EngineTimings(Wire, frozen=True, kw_only=True):
     neural_s: float  # of host_s, inside the neural drafter
 
 
+# Why no more of a prompt's KV was reused: all of it was but the last token; the prompt goes on
+# behind what was known; what was known goes on differently; it is known under another cache salt
+# only; nothing was known.
+ReuseEnd = Literal["complete", "appended", "changed", "other_salt", "unknown"]
+
+
 class GenerationStats(Wire, frozen=True, kw_only=True):
     prompt_tokens: int
     output_tokens: int
     computed_prefill_tokens: int
     cached_tokens: int  # prompt tokens whose KV was reused
     cached_from: str = "none"  # where it was: slot, running or host
+    cached_until: ReuseEnd = "unknown"
     decode_passes: int
     timings: EngineTimings
     speculative: SpeculativeStats

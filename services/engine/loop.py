@@ -227,6 +227,7 @@ class Engine:
             - request.reused,
             cached_tokens=request.reused,
             cached_from=request.reused_from,
+            cached_until=request.reuse_end,
             decode_passes=tally.decode_passes,
             timings=tally.timings(time.monotonic()),
             speculative=tally.speculative(self._limits),

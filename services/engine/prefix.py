@@ -16,8 +16,10 @@ from services.engine.host_tier import HostTier
 from services.engine.kv import KvCache
 from services.engine.request import Request
 from services.engine.slots import Slot, SlotPool
+from shared.messages import ReuseEnd
 
 PrefixSource = Literal["none", "slot", "running", "host"]
+FEWEST_TELLING = 16  # tokens; that many are shared by chance, or by the template alone
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,7 @@ class Prefix:
     tokens: int
     slot: int = -1
     owner: str = ""  # of a running request's slot
+    held: int = 0  # tokens there, at least `tokens`
     blocks: tuple[int, ...] = ()
 
 
@@ -64,9 +67,11 @@ class PrefixCache:
         free = self._pool.free
         common = [_common(slot.tokens, wanted) if slot.salt == salt else 0 for slot in free]
         longest = max(range(len(free)), key=lambda i: (common[i], -i))
-        best = Prefix("slot", common[longest], free[longest].number)
+        own = free[longest]
+        best = Prefix("slot", common[longest], own.number, held=len(own.tokens))
         best = self._running(wanted, salt, running, best)
         best = self._saved(wanted, salt, best)
+        reuse_end = _reuse_end(best, wanted, salt, free)
         home, kept = self._home(free, common, longest, best)
         if self._save(home, kept) and best.source == "host":
             best = self._saved(wanted, salt, NOTHING)  # saving may have evicted some of it
@@ -76,6 +81,7 @@ class PrefixCache:
         request.computed = max(0, best.tokens - self._again)
         request.reused = request.computed
         request.reused_from = best.source if request.reused else "none"
+        request.reuse_end = reuse_end
 
     def _fill(self, slot: int, best: Prefix) -> None:
         if best.blocks:
@@ -108,14 +114,16 @@ class PrefixCache:
                 tokens = _common(other.ledger.tokens[:valid], wanted)
                 if tokens > best.tokens:
                     assert other.slot is not None
-                    best = Prefix("running", tokens, other.slot, other.request_id)
+                    best = Prefix("running", tokens, other.slot, other.request_id, valid)
         return best
 
     def _saved(self, wanted: np.ndarray, salt: str, best: Prefix) -> Prefix:
         if self._host is None:
             return best
         blocks, tokens = self._host.find(wanted, salt)
-        return Prefix("host", tokens, blocks=blocks) if tokens > best.tokens else best
+        if tokens <= best.tokens:
+            return best
+        return Prefix("host", tokens, blocks=blocks, held=tokens)
 
     @staticmethod
     def _home(free: list[Slot], common: list[int], longest: int, best: Prefix) -> tuple[Slot, int]:
@@ -135,6 +143,18 @@ class PrefixCache:
             return False
         self._host.save(slot.tokens, slot.salt, self._kv, slot.number)
         return True
+
+
+def _reuse_end(best: Prefix, wanted: np.ndarray, salt: str, free: Iterable[Slot]) -> ReuseEnd:
+    """Why no more than `best` is reused."""
+    if best.tokens == len(wanted):
+        return "complete"
+    if best.tokens >= FEWEST_TELLING:
+        return "changed" if best.tokens < best.held else "appended"
+    others = (slot.tokens for slot in free if slot.salt != salt)
+    if any(_common(tokens, wanted) >= FEWEST_TELLING for tokens in others):
+        return "other_salt"
+    return "unknown"
 
 
 def _common(held: np.ndarray, wanted: np.ndarray) -> int:

@@ -6,7 +6,7 @@ from services.engine.ledger import Ledger
 from services.engine.planner import Progress
 from services.engine.tally import Tally
 from services.engine.target import Target
-from shared.messages import FinishReason, Generate
+from shared.messages import FinishReason, Generate, ReuseEnd
 
 
 @dataclass
@@ -24,6 +24,7 @@ class Request:
     slot: int | None = None
     reused: int = 0  # prompt tokens whose KV was there at admission
     reused_from: str = "none"  # slot, running or host: where it was
+    reuse_end: ReuseEnd = "unknown"
 
     @property
     def request_id(self) -> str:

@@ -88,6 +88,7 @@ class RequestLog:
                 "computed_prefill_tokens": stats.computed_prefill_tokens,
                 "prefix_cache_hit_tokens": stats.cached_tokens,
                 "prefix_cache_source": stats.cached_from,
+                "prefix_cache_end": stats.cached_until,
                 "decode_passes": stats.decode_passes,
                 **output,
             },

@@ -77,6 +77,25 @@ def test_a_shared_beginning_does_not_evict_the_longer_conversation(local: LocalE
     assert (fork.cached_tokens, again.cached_tokens) == (100, len(long) + 9)
 
 
+def test_the_end_of_the_reuse_has_a_reason(local: LocalEngine) -> None:
+    talk = Conversation(local)
+    new = (np.arange(80, dtype=np.int32) * 11) % 180 + 15
+    prompts = {
+        "unknown": new,
+        "complete": new,
+        "appended": joined(new, [3], range(60, 90)),
+        "changed": joined(new[:50], [9, 9, 9]),
+    }
+    for reason, prompt in prompts.items():
+        ((tokens, stats),) = talk.ask(generate(reason, prompt, output=2))
+        if reason == "complete":
+            prompts["appended"][len(new)] = tokens[0]
+        assert stats.cached_until == reason
+    other = msgspec.structs.replace(generate("o", new, output=2), cache_salt="other")
+    ((_, stats),) = talk.ask(other)
+    assert (stats.cached_tokens, stats.cached_until) == (0, "other_salt")
+
+
 def test_another_salt_finds_nothing(local: LocalEngine) -> None:
     talk = Conversation(local, host_blocks=16)
     talk.ask(generate("a", TRUNK, output=5), generate("b", TRUNK[::-1].copy(), output=5))

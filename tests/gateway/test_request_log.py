@@ -69,6 +69,7 @@ async def test_a_done_line_has_every_group(serve: Serve) -> None:
         "computed_prefill_tokens": 20,
         "prefix_cache_hit_tokens": 1,
         "prefix_cache_source": "none",
+        "prefix_cache_end": "unknown",
         "decode_passes": 2,
         "reasoning_tokens": 0,
         "tool_calls": 0,
