@@ -91,16 +91,19 @@ def replay(config: ExplainConfig) -> tuple[dict[str, Any], list[str]]:
     context = resolve_context(IndexerConfig(model=config.model, sockets=Path()))
     prompt_ids = _prompt_ids(config.model, tokenizer, request, context)
     output_ids = np.append(tokenizer.encode_text(text), tokenizer.stop_ids[:1]).astype(np.int32)
+    shown = request.prompt if isinstance(request.prompt, Conversation) else Conversation(turns=())
     build = BuildIndex(
         request_id=REQUEST,
         prompt_ids=prompt_ids,
-        tool_texts=request.prompt.tool_texts if isinstance(request.prompt, Conversation) else (),
+        tool_texts=shown.tool_texts,
+        user_texts=shown.user_texts,
+        call_arguments=shown.call_arguments,
         predicted=request.predicted,
     )
     parts = Builder(tokenizer, context).build(build, threading.Event())
     record = replay_drafts(_router(config, tokenizer), request, prompt_ids, output_ids, list(parts))
     passes = sum(1 if span.kind else span.stop - span.start for span in record.spans)
-    shown = {
+    explained = {
         "id": REQUEST,
         "object": "ninfer.request",
         "prompt_tokens": len(prompt_ids),
@@ -110,7 +113,7 @@ def replay(config: ExplainConfig) -> tuple[dict[str, Any], list[str]]:
         "column_cost": config.column_cost if config.ngram_policy == "adaptive" else None,
         "drafts": as_json(record),
     }
-    return shown, [tokenizer.decode([token_id]) for token_id in output_ids.tolist()]
+    return explained, [tokenizer.decode([token_id]) for token_id in output_ids.tolist()]
 
 
 def replay_drafts(

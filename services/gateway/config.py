@@ -26,6 +26,10 @@ class GatewayConfig:
     allowed_hosts: str = option("", "more Host names to answer to, separated by commas")
     allowed_origins: str = option("", "browser origins that may call, separated by commas")
     request_log_jsonl: Path | None = option(None, "append one JSON object an event to this file")
+    request_log_max_mib: int = option(
+        256, "size at which that file is set aside as FILE.1, MiB; 0 lets it grow"
+    )
+    request_log_keep: int = option(3, "how many files set aside are kept, 0..99")
     max_body_mib: int = option(32, "largest request body, MiB")
     heartbeat_s: float = option(10.0, "seconds of silence before a stream's heartbeat")
     queue_timeout_s: float = option(600.0, "seconds a request may wait for a row")
@@ -86,14 +90,15 @@ def resolve(config: GatewayConfig) -> GatewayConfig:
         if not 0 < value < math.inf:
             flag = "--" + name.replace("_", "-")
             raise ConfigError(f"{flag} {value} is out of range; use more than 0")
-    if config.draft_records < 0:
-        raise ConfigError(f"--draft-records {config.draft_records} is out of range; use 0 or more")
     _check_traces(config.otlp_endpoint)
-    if config.page_requests < 0:
-        raise ConfigError(f"--page-requests {config.page_requests} is out of range; use 0 or more")
-    if config.stored_responses_mib < 0:
+    for name in ("draft_records", "page_requests", "stored_responses_mib", "request_log_max_mib"):
+        value = getattr(config, name)
+        if value < 0:
+            flag = "--" + name.replace("_", "-")
+            raise ConfigError(f"{flag} {value} is out of range; use 0 or more")
+    if not 0 <= config.request_log_keep <= 99:
         raise ConfigError(
-            f"--stored-responses-mib {config.stored_responses_mib} is out of range; use 0 or more"
+            f"--request-log-keep {config.request_log_keep} is out of range; use 0 to 99"
         )
     if not 0 <= config.drain_s < math.inf:
         raise ConfigError(f"--drain-s {config.drain_s} is out of range; use 0 or more")

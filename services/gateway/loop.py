@@ -151,7 +151,13 @@ def build_service(config: GatewayConfig, channels: endpoints.Endpoints) -> Gener
     observers: list[RequestObserver] = [metrics]
     if config.otlp_endpoint is not None:
         observers.append(_traces(config.otlp_endpoint, planner.model_id))
-    log = RequestLog(config.request_log_jsonl, _describe(config, planner), observers)
+    log = RequestLog(
+        config.request_log_jsonl,
+        _describe(config, planner),
+        observers,
+        max_mib=config.request_log_max_mib,
+        keep=config.request_log_keep,
+    )
     link = EngineLink(channels.generate, log.server_start)
     indexer = IndexerLink(channels.build)
     archive = ArchiveLink(channels.sessions) if config.ngram_archive_mib else None

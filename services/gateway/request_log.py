@@ -2,27 +2,27 @@
 
 Events: server_start, request_start, and for each started request exactly one of request_done and
 request_error. A request refused before its start has only a request_error with phase "prepare".
-`docs/request-log.md` describes the fields.
+`log_lines.py` has the lines as types, `docs/request-log.md` describes them.
 """
 
-import contextlib
 import re
 import time
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import msgspec
 import structlog
 
 from services.gateway.acceptance import acceptance
+from services.gateway.log_file import LogFile
+from services.gateway.log_lines import ARTIFACT_TYPE, SCHEMA_VERSION
 from services.gateway.request_observer import RequestObserver
 from shared.errors import ConfigError, NinferError
 from shared.messages import EngineReady, GenerationStats
 
-ARTIFACT_TYPE = "ninfer_serve_request_log"
-SCHEMA_VERSION = 1
+MIB = 1 << 20
 LOGGED_CHARACTERS = 200  # of what is said about an error
 
 
@@ -37,9 +37,13 @@ class RequestLog:
         path: Path | None,
         server: dict[str, Any],
         observers: Sequence[RequestObserver] = (),
+        *,
+        max_mib: int = 0,
+        keep: int = 0,
     ) -> None:
+        """Beyond `max_mib` the file is set aside, and so many older ones are kept; 0 never."""
         try:
-            self._file: TextIO | None = path.open("a", encoding="utf-8") if path else None
+            self._file = LogFile(path, most_bytes=MIB * max_mib, keep=keep) if path else None
         except OSError as exc:
             raise ConfigError(f"--request-log-jsonl {path} cannot be written: {exc}") from exc
         self._server = server
@@ -48,17 +52,16 @@ class RequestLog:
         self._render = structlog.processors.JSONRenderer()
         self._instance_id = uuid.uuid4().hex
         self._failing = False
+        self._start = b""  # the last server_start, which begins every file
 
     def server_start(self, engine: EngineReady) -> None:
-        self._write(
-            "server_start",
-            server=self._server,
-            engine={
-                "instance_id": engine.instance_id,
-                "model": _plain(engine.model),
-                "limits": _plain(engine.limits),
-            },
-        )
+        started = {
+            "instance_id": engine.instance_id,
+            "model": _plain(engine.model),
+            "limits": _plain(engine.limits),
+        }
+        self._start = b""  # this line begins a file itself
+        self._start = self._write("server_start", server=self._server, engine=started)
 
     def request_start(self, request: dict[str, Any]) -> None:
         self._write("request_start", request=request)
@@ -130,13 +133,12 @@ class RequestLog:
         for observer in self._observers:
             observer.close()
         if self._file:
-            with contextlib.suppress(OSError):  # what a full disk kept from it; was said before
-                self._file.close()
+            self._file.close()
 
-    def _write(self, event: str, **fields: Any) -> None:
+    def _write(self, event: str, **fields: Any) -> bytes:
         if self._file is None:
-            return
-        line = {
+            return b""
+        said = {
             "artifact_type": ARTIFACT_TYPE,
             "schema_version": SCHEMA_VERSION,
             "event": event,
@@ -144,15 +146,16 @@ class RequestLog:
             "server_instance_id": self._instance_id,
             **fields,
         }
+        line = f"{self._render(self._log, event, said)!s}\n".encode()
         try:
-            self._file.write(f"{self._render(self._log, event, line)!s}\n")
-            self._file.flush()
+            self._file.write(line, self._start)
             self._failing = False
         except OSError as exc:
             # a full disk must not fail requests; said once until a line can be written again
             if not self._failing:
                 self._log.error("request_log_failed", error=str(exc))
             self._failing = True
+        return line
 
 
 def summary(stats: GenerationStats, completion_tokens: int, ttft_s: float | None) -> dict[str, Any]:

@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import msgspec
 import pytest
 import zmq
 import zmq.asyncio
 from aiohttp import web
 
 from services.gateway.config import GatewayConfig
+from services.gateway.log_lines import AnyLine
 from services.gateway.loop import Gateway, running
 from shared import sockets
 from shared.endpoints import Endpoints, in_directory
@@ -60,6 +62,8 @@ class Served:
 
     def log_lines(self, event: str | None = None) -> list[dict[str, Any]]:
         lines = [json.loads(line) for line in self.log_path.read_text().splitlines()]
+        for line in lines:  # every field is documented in its type
+            assert msgspec.to_builtins(msgspec.convert(line, AnyLine)) == line
         return [line for line in lines if event in (None, line["event"])]
 
     async def wait_for_log(self, event: str, count: int = 1) -> dict[str, Any]:
