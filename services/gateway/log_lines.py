@@ -146,6 +146,7 @@ class Timings(msgspec.Struct, kw_only=True):
     decode: Annotated[float, said("first output token to the last")]
     forward: Annotated[float, said("inside of the model, decode passes only")]
     host: Annotated[float, said("decode passes outside of the model")]
+    neural: Annotated[float, said("of host, inside of the neural drafter")] = 0.0
     total: Annotated[float, said("receipt to the end")]
 
 

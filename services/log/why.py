@@ -36,7 +36,8 @@ def stages(line: RequestDone) -> list[Stage]:
         Stage("queue", t.queue, "waiting for a row"),
         Stage("prefill", t.prefill, f"{result.computed_prefill_tokens} prompt tokens computed"),
         Stage("decode: model", t.forward, passes),
-        Stage("decode: host", t.host, "drafting, verifying, sending"),
+        Stage("decode: neural", t.neural, "the neural drafter"),
+        Stage("decode: host", t.host - t.neural, "copying, verifying, sending"),
     ]
     # other requests' rows take turns, and the reader may be slow
     waited = t.decode - t.forward - t.host
@@ -75,8 +76,8 @@ def reasons(line: RequestDone) -> Iterator[str]:
     if speculative.ngram_index_wait_rounds > 2:
         late = speculative.ngram_index_wait_rounds
         yield f"The prompt's index was late: {late} rounds ran without copies from it."
-    if t.decode and t.host / t.decode >= HOST_SHARE:
-        share = t.host / t.decode
+    share = (t.host - t.neural) / t.decode if t.decode else 0.0
+    if share >= HOST_SHARE:
         yield f"The host took {share:.0%} of the decoding: other programs use its cores."
     if line.ngram_archive.reason:
         yield f"The draft session was of no use: {line.ngram_archive.reason}."
