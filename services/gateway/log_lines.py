@@ -96,6 +96,7 @@ class Request(msgspec.Struct, kw_only=True):
     request_id: Annotated[str, said("also the reply's x-request-id and its id")]
     protocol: Annotated[str | None, said("null of a call that reached none")]
     client: Annotated[str | UnsetType, said("User-Agent, cut")] = UNSET
+    traceparent: Annotated[str | UnsetType, said("the caller's W3C trace context")] = UNSET
     method: Annotated[str | UnsetType, said("only of a call that reached no protocol")] = UNSET
     path: Annotated[str | UnsetType, said("only of a call that reached no protocol")] = UNSET
     stream: bool | UnsetType = UNSET
