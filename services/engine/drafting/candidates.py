@@ -57,7 +57,7 @@ def best_candidate(
         at, room = _roomiest(found, limit)
         return Candidate(at, most, ELSEWHERE, _ties(found, at), room)
     recent = context_ids(query)
-    near = _near(recent, broken, most) if broken is not None else None
+    near = _near(recent, broken, most, most) if broken is not None else None
     source, (_, positions) = found[0]
     if near is not None:
         at = Place(near.source, int(near.positions[0]))
@@ -112,25 +112,27 @@ def _most_alike(
 
 class _Near(NamedTuple):
     source: Source
-    length: int
     positions: np.ndarray  # [at least 1], the nearest to the break first
 
 
-def _near(query: np.ndarray, broken: Place, least: int) -> _Near | None:
-    """The longest matches around a break, if they have `least` tokens; lengths stop counting at
-    `CERTAIN_MATCH`."""
+def _near(query: np.ndarray, broken: Place, least: int, most: int = CERTAIN_MATCH) -> _Near | None:
+    """The longest matches around a break, of `least` to `most` tokens as far as that is known;
+    lengths are counted up to `CERTAIN_MATCH`."""
     source, middle = broken
     positions = source.near(middle - BEHIND, middle + AHEAD, int(query[0]))
     if not len(positions):
         return None
-    wanted = query[:CERTAIN_MATCH, None]
-    agrees = source.before(positions, len(wanted)) == wanted
-    lengths = np.logical_and.accumulate(agrees).sum(0)
-    length = int(lengths.max())
-    if length < least:
-        return None
-    positions = positions[lengths == length]
-    return _Near(source, length, positions[np.abs(positions - middle).argsort(kind="stable")])
+    if most > 1:
+        wanted = query[:CERTAIN_MATCH, None]
+        agrees = source.before(positions, len(wanted)) == wanted
+        lengths = np.logical_and.accumulate(agrees).sum(0)
+        length = int(lengths.max())
+        if length < least:
+            return None
+        positions = positions[lengths == length]
+    if len(positions) > 1:
+        positions = positions[np.abs(positions - middle).argsort(kind="stable")]
+    return _Near(source, positions)
 
 
 def _roomiest(found: list[tuple[Source, Matches]], limit: int) -> tuple[Place, int]:
