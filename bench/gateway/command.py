@@ -7,18 +7,25 @@ moment at which a token was due to the moment at which a client had its event.
 import argparse
 import asyncio
 import json
+import os
+import statistics
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
+import structlog
 import uvloop
 
 from bench.first_light import Bar, progress, report
 from bench.gateway.rig import Rig, paced, rig
 from services.engine.checkpoint.fetch import default_folder
+from services.gateway.metrics import Metrics
+from services.gateway.request_log import RequestLog
+from shared.messages import SourceStats
 from shared.tokenizer import Tokenizer
 from tests.model_folders import TEMPLATES, function, with_template
-from tests.scripted_engine import Turn, hang, say_text
+from tests.scripted_engine import Turn, hang, make_stats, say_text
 
 CROWD: dict[str, Any] = {"max_concurrency": 2000, "max_waiting": 0, "max_context": 200_000}
 ASK: dict[str, Any] = {
@@ -31,6 +38,7 @@ RATE = 50  # tokens a second of each stream
 WIDE = 8  # tokens a delta
 IDLE = 1000
 PROMPT_TOKENS = 100_000
+LOG_US = 1000  # one percent of a request of 100 tokens at 1,000 a second
 
 
 def main(argv: list[str]) -> int:
@@ -58,6 +66,8 @@ async def measure(model: Path, *, quick: bool) -> list[Bar]:
     growth = await long_argument(model)
     progress(f"a prompt of {PROMPT_TOKENS} tokens")
     prepare_s, tokens, pause_s = await long_prompt(model, 3 if quick else 9)
+    progress("the request log")
+    log_s = request_log(300 if quick else 3000)
     shape = f"{STREAMS} streams, {RATE} tokens a second each, {seconds} s"
     prompt = f"{tokens} tokens, median"
     return [
@@ -66,8 +76,34 @@ async def measure(model: Path, *, quick: bool) -> list[Bar]:
         Bar("idle_streams_mb", idle_bytes / 1e6, 200, False, f"{IDLE} streams, heartbeats of 1 s"),
         Bar("argument_cost_growth", growth, 1.3, False, "CPU a byte, 200 KB against 50 KB"),
         Bar("prompt_preparation_ms", 1000 * prepare_s, 250, False, prompt),
+        Bar("request_log_us", 1e6 * log_s, LOG_US, False, "both lines of a request, median"),
         Bar("pause_of_others_ms", 1000 * pause_s, 100, False, f"{prompt}; latest event meanwhile"),
     ]
+
+
+def request_log(repeats: int) -> float:
+    """Seconds that a request's two lines take, with what hears of them."""
+    sources = tuple(
+        SourceStats(kind=kind, rounds=9, drafted_tokens=99, accepted_tokens=50)
+        for kind in ("prompt", "derived", "output")
+    )
+    stats, request = make_stats(4000, 500, sources), {"request_id": "r", "client": "bench"}
+    timings: dict[str, float | None] = {"ttft": 0.1, "prepare": 0.01, "total": 1.0}
+    taken = []
+    with (
+        tempfile.TemporaryDirectory(prefix="ninfer-bench-") as folder,
+        Path(os.devnull).open("w") as terminal,
+    ):
+        structlog.configure(logger_factory=structlog.PrintLoggerFactory(terminal))
+        log = RequestLog(Path(folder) / "log.jsonl", {}, [Metrics("bench")], max_mib=256, keep=1)
+        for _ in range(repeats):
+            began_s = time.perf_counter()
+            log.request_start(request)
+            log.request_done(request, "stop", stats, 500, timings, archive={})
+            taken.append(time.perf_counter() - began_s)
+        log.close()
+        structlog.reset_defaults()
+    return statistics.median(taken)
 
 
 async def crowd(model: Path, streams: int, wide: int, seconds: int) -> tuple[float, float]:
