@@ -20,7 +20,7 @@ TORCH_SPEC := torch$(if $(filter cuda,$(TORCH)),===,==)$(TORCH_VERSION)
 TORCH_FROM := $(if $(TORCH_INDEX_URL),--index-url $(TORCH_INDEX_URL))
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: setup serve test agents browser check options lock clean
+.PHONY: setup serve test agents browser check options docs lock clean
 
 setup: .venv/installed .venv/demo-model
 
@@ -56,6 +56,10 @@ check: setup agents browser
 
 options: setup
 	@$(BIN)/ninfer-serve --help
+
+# Writes the options into README.md and docs/options.md as the code has them.
+docs: setup
+	@$(BIN)/python -m tests.option_tables
 
 # Rewrites the lock from what is installed; torch is pinned above, since its build differs by machine.
 lock: .venv/installed

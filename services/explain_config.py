@@ -19,7 +19,7 @@ OF_BOTH = ("json",)
 @dataclass(frozen=True)
 class ExplainConfig:
     model: Path | None = option(
-        None, "folder of the checkpoint; its tokenizer and template are read"
+        None, "folder of the checkpoint; its tokenizer and template are read", group="Replay a body"
     )
     body: Path | None = option(None, "the request's JSON body; - reads standard input")
     output: Path | None = option(
@@ -28,14 +28,18 @@ class ExplainConfig:
     protocol: str = option(
         "chat", "what the body is", choices=("chat", "responses", "messages", "completions")
     )
-    url: str = option("http://127.0.0.1:8080/v1", "a running server, for --request")
+    url: str = option(
+        "http://127.0.0.1:8080/v1", "a running server, for --request", group="Ask a server"
+    )
     api_key: str | None = option(None, "the key of the server at --url; also NINFER_API_KEY")
     request: str | None = option(
         None,
         "id of a request that ended at --url, as log and reply name it; "
         "a server keeps its last --draft-records",
     )
-    ngram_draft_tokens: int = option(15, "widest copy, 1..63 tokens; 0 only with --lookup-ngram")
+    ngram_draft_tokens: int = option(
+        15, "widest copy, 1..63 tokens; 0 only with --lookup-ngram", group="Replay a body"
+    )
     ngram_policy: str = option("adaptive", "how copies are chosen", choices=("fixed", "adaptive"))
     ngram_min_match: int | None = option(None, "shortest match, as ninfer-serve takes it")
     lookup_ngram: int = option(0, "tokens looked up in rounds without a copy, as ninfer-serve's")
@@ -44,7 +48,7 @@ class ExplainConfig:
         "what the adaptive policy is told that a column costs, 0..1 passes of one column; "
         "a server measures its own",
     )
-    json: bool = option(False, "print the record as JSON")
+    json: bool = option(False, "print the record as JSON", group="Output")
 
 
 def resolve(config: ExplainConfig) -> ExplainConfig:

@@ -39,6 +39,20 @@ POLL_S = 0.1
 BACK_OFF_S = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 STEADY_S = 30.0  # a service that ran this long starts again without back-off
 BAD_CONFIG_STATUS = 2  # how lifecycle.run reports a ConfigError
+ABOUT = (
+    "Serves one local model to coding agents, with copies drafted from what it has already seen."
+)
+EXAMPLES = """examples:
+  ninfer-serve --model DIR --ngram-draft-tokens 15
+      copies up to 15 tokens a pass; the text stays what it is without copies
+  ninfer-serve --model DIR --spec mtp --lm-head-draft
+      the checkpoint's own drafter beside the copies
+  ninfer-serve --model DIR --ngram-draft-tokens 63 --ngram-archive-mib 512 --ngram-native-sessions
+      agents also copy from files that a compaction took out of their prompt
+  ninfer-serve --model DIR --request-log-jsonl requests.jsonl
+      `ninfer-log why requests.jsonl ID` says why a request was slow
+
+docs/options.md has this list; ninfer-model fetch smollm2-135m prints a DIR to try."""
 TERMINATE_GRACE_S = 10.0  # behind the gateway's own drain time
 
 
@@ -46,21 +60,23 @@ def serve_config() -> type:
     """One dataclass with the options of every service, each once, and `sockets` optional."""
     fields: dict[str, tuple[str, Any, Any]] = {}
     for kind in SERVICES.values():
+        sections = options.groups(kind)
         for field in dataclasses.fields(kind):
             if field.name == "sockets":
                 continue
-            fields.setdefault(field.name, (field.name, field.type, _like(field)))
+            like = _like(field, sections[field.name])
+            fields.setdefault(field.name, (field.name, field.type, like))
     required = [f for f in fields.values() if f[2].default is dataclasses.MISSING]
     optional = [f for f in fields.values() if f[2].default is not dataclasses.MISSING]
     socket_folder = options.option(
-        None, "folder of the Unix sockets, mode 700; a temporary one if absent"
+        None, "folder of the Unix sockets, mode 700; a temporary one if absent", group="Processes"
     )
     optional.append(("sockets", Path | None, socket_folder))
     return dataclasses.make_dataclass("ServeConfig", [*required, *optional], frozen=True)
 
 
-def _like(field: "dataclasses.Field[Any]") -> Any:
-    return dataclasses.field(default=field.default, metadata=field.metadata)
+def _like(field: "dataclasses.Field[Any]", section: str) -> Any:
+    return dataclasses.field(default=field.default, metadata={**field.metadata, "group": section})
 
 
 @dataclass
@@ -209,7 +225,7 @@ def base_url(config: GatewayConfig) -> str:
 
 def serve(argv: Sequence[str]) -> None:
     config: Any = options.parse(
-        serve_config(), argv, prog="ninfer-serve", about=__doc__.split(":")[1].strip()
+        serve_config(), argv, prog="ninfer-serve", about=ABOUT, examples=EXAMPLES
     )
     log = logs.configure("launch", level=config.log_level)
     if not (config.model / "config.json").is_file():

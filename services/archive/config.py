@@ -15,16 +15,20 @@ DEFAULT_SESSION_MIB = 128
 
 @dataclass(frozen=True)
 class ArchiveConfig:
-    sockets: Path = option(help="folder of the Unix sockets, mode 700")
+    sockets: Path = option(help="folder of the Unix sockets, mode 700", group="Processes")
     ngram_archive_mib: int = option(
-        0, "memory for texts that sessions retain, MiB; 0 is off; needs --ngram-draft-tokens"
+        0,
+        "memory for texts that sessions retain, MiB; 0 is off; needs --ngram-draft-tokens",
+        group="Sessions",
     )
     ngram_session_mib: int | None = option(
         None,
         f"most that one session may hold of --ngram-archive-mib, MiB; "
         f"default {DEFAULT_SESSION_MIB}, or all if that is less",
     )
-    log_level: str = option("info", "what is logged on stderr, from this level on", choices=LEVELS)
+    log_level: str = option(
+        "info", "what is logged on stderr, from this level on", choices=LEVELS, group="Observing"
+    )
 
 
 def resolve(config: ArchiveConfig) -> ArchiveLimits | None:

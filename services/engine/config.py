@@ -19,9 +19,11 @@ LOOKUP_TOKENS = 5
 
 @dataclass(frozen=True)
 class EngineConfig:
-    model: Path = option(help="folder of the checkpoint, as `ninfer-model fetch` prints it")
-    sockets: Path = option(help="folder of the Unix sockets, mode 700")
-    device: str = option("cpu", "where the model runs", choices=("cpu", "cuda"))
+    model: Path = option(
+        help="folder of the checkpoint, as `ninfer-model fetch` prints it", group="Model"
+    )
+    sockets: Path = option(help="folder of the Unix sockets, mode 700", group="Processes")
+    device: str = option("cpu", "where the model runs", choices=("cpu", "cuda"), group="Model")
     dtype: str = option(
         "auto",
         "weights and KV; auto is bfloat16",
@@ -34,7 +36,9 @@ class EngineConfig:
         choices=("auto", "on", "off"),
     )
     threads: int = option(0, "CPU threads of the model; 0 is one fewer than the cores, at least 1")
-    max_concurrency: int = option(4, "requests that decode at once, 1..64")
+    max_concurrency: int = option(
+        4, "requests that decode at once, 1..64", group="Requests and memory"
+    )
     max_waiting: int = option(16, "requests that may wait for a row; more are answered with 429")
     max_context: int = option(
         0, "tokens of a request's prompt and output together; 0 is the model's own limit"
@@ -48,6 +52,7 @@ class EngineConfig:
         "off",
         "neural drafter, which lies beside the model; copies are on with it",
         choices=("off", "mtp", "dflash", "dflash2"),
+        group="Neural drafter",
     )
     draft_tokens: int | None = option(
         None, "neural drafts of a round, 1..15; default 3 with a drafter"
@@ -55,7 +60,9 @@ class EngineConfig:
     adaptive_mtp: bool = option(False, "ask for fewer neural drafts where more do not pay")
     lm_head_draft: bool = option(False, "draft from the checkpoint's shortlist of tokens alone")
     ngram_draft_tokens: int | None = option(
-        None, "widest copy, 0..63 tokens; 0 is off; default 15 with a drafter, else 0"
+        None,
+        "widest copy, 0..63 tokens; 0 is off; default 15 with a drafter, else 0",
+        group="Copies",
     )
     ngram_policy: str = option(
         "adaptive",
@@ -72,9 +79,13 @@ class EngineConfig:
         "before; N is 2..64, 0 is off",
     )
     ngram_archive_mib: int = option(
-        0, "memory for texts that sessions retain, MiB; 0 is off; needs --ngram-draft-tokens"
+        0,
+        "memory for texts that sessions retain, MiB; 0 is off; needs --ngram-draft-tokens",
+        group="Sessions",
     )
-    log_level: str = option("info", "what is logged on stderr, from this level on", choices=LEVELS)
+    log_level: str = option(
+        "info", "what is logged on stderr, from this level on", choices=LEVELS, group="Observing"
+    )
 
 
 def resolve(

@@ -17,20 +17,26 @@ TRACING = ("opentelemetry.sdk.trace", "opentelemetry.exporter.otlp.proto.http.tr
 
 @dataclass(frozen=True)
 class GatewayConfig:
-    model: Path = option(help="folder of the checkpoint, as `ninfer-model fetch` prints it")
-    sockets: Path = option(help="folder of the Unix sockets, mode 700")
-    host: str = option("127.0.0.1", "address to listen on; beyond loopback it needs --api-key")
+    model: Path = option(
+        help="folder of the checkpoint, as `ninfer-model fetch` prints it", group="Model"
+    )
+    sockets: Path = option(help="folder of the Unix sockets, mode 700", group="Processes")
+    host: str = option(
+        "127.0.0.1", "address to listen on; beyond loopback it needs --api-key", group="HTTP"
+    )
     port: int = option(8080, "TCP port, 1..65535")
     model_id: str | None = option(None, "the name clients use; default: the model folder's name")
     api_key: str | None = option(None, "required as Bearer or x-api-key; also NINFER_API_KEY")
     allowed_hosts: str = option("", "more Host names to answer to, separated by commas")
     allowed_origins: str = option("", "browser origins that may call, separated by commas")
-    request_log_jsonl: Path | None = option(None, "append one JSON object an event to this file")
+    request_log_jsonl: Path | None = option(
+        None, "append one JSON object an event to this file", group="Observing"
+    )
     request_log_max_mib: int = option(
         256, "size at which that file is set aside as FILE.1, MiB; 0 lets it grow"
     )
     request_log_keep: int = option(3, "how many files set aside are kept, 0..99")
-    max_body_mib: int = option(32, "largest request body, MiB")
+    max_body_mib: int = option(32, "largest request body, MiB", group="HTTP limits")
     heartbeat_s: float = option(10.0, "seconds of silence before a stream's heartbeat")
     queue_timeout_s: float = option(600.0, "seconds a request may wait for a row")
     slow_reader_s: float = option(30.0, "seconds a client may leave a write unread")
@@ -39,7 +45,9 @@ class GatewayConfig:
     drain_s: float = option(10.0, "seconds for open requests to finish at shutdown")
     stored_responses_mib: int = option(64, "memory for stored Responses, MiB; 0 stores none")
     draft_records: int = option(
-        64, "ended requests whose drafting GET /v1/ninfer/requests/ID explains; 0 keeps none"
+        64,
+        "ended requests whose drafting GET /v1/ninfer/requests/ID explains; 0 keeps none",
+        group="Observing",
     )
     otlp_endpoint: str | None = option(
         None, "where OpenTelemetry traces go by OTLP over HTTP; needs the extra ninfer[otel]"
@@ -48,20 +56,29 @@ class GatewayConfig:
         32, "requests whose texts the page at / shows, in memory only; 0 keeps none and no page"
     )
     tool_parser: str = option(
-        "auto", "the form of the model's tool calls; auto reads its template", choices=TOOL_PARSERS
+        "auto",
+        "the form of the model's tool calls; auto reads its template",
+        choices=TOOL_PARSERS,
+        group="Answers",
     )
     default_max_tokens: int = option(4096, "output limit of a request that names none, tokens")
     ngram_archive_mib: int = option(
-        0, "memory for texts that sessions retain, MiB; 0 is off; needs --ngram-draft-tokens"
+        0,
+        "memory for texts that sessions retain, MiB; 0 is off; needs --ngram-draft-tokens",
+        group="Sessions",
     )
     ngram_native_sessions: bool = option(
         False, "name sessions by what Kilo, Codex and Claude send; needs --ngram-archive-mib"
     )
-    temperature: float | None = option(None, "sampling default; else the model's, else 0")
+    temperature: float | None = option(
+        None, "sampling default; else the model's, else 0", group="Answers"
+    )
     top_p: float | None = option(None, "sampling default; else the model's, else 1")
     top_k: int | None = option(None, "sampling default; else the model's, else 0 (all)")
     min_p: float | None = option(None, "sampling default; else 0")
-    log_level: str = option("info", "what is logged on stderr, from this level on", choices=LEVELS)
+    log_level: str = option(
+        "info", "what is logged on stderr, from this level on", choices=LEVELS, group="Observing"
+    )
 
 
 def resolve(config: GatewayConfig) -> GatewayConfig:

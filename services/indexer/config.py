@@ -12,10 +12,18 @@ from shared.options import option
 
 @dataclass(frozen=True)
 class IndexerConfig:
-    model: Path = option(help="folder of the checkpoint; only its tokenizer and config are read")
-    sockets: Path = option(help="folder of the Unix sockets, mode 700")
-    max_context: int = option(0, "tokens of derived sources per request; 0 is the model's context")
-    log_level: str = option("info", "what is logged on stderr, from this level on", choices=LEVELS)
+    model: Path = option(
+        help="folder of the checkpoint; only its tokenizer and config are read", group="Model"
+    )
+    sockets: Path = option(help="folder of the Unix sockets, mode 700", group="Processes")
+    max_context: int = option(
+        0,
+        "tokens of derived sources per request; 0 is the model's context",
+        group="Requests and memory",
+    )
+    log_level: str = option(
+        "info", "what is logged on stderr, from this level on", choices=LEVELS, group="Observing"
+    )
 
 
 class _TextFacts(msgspec.Struct):

@@ -18,6 +18,7 @@ from services.log.totals import GROUPS, by_group, by_source
 from services.log.wanted import Wanted, since
 from services.log.why import reasons, stages
 from shared.errors import ConfigError
+from shared.options import with_completion
 
 BAR_CHARACTERS = 30
 PIPED_CHARACTERS = 140
@@ -70,7 +71,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_filters(one)
     one.add_argument("--slowest", action="store_true", help="not the last, but the slowest")
     commands.add_parser("schema", help="the JSON Schema of one line")
-    return parser
+    return with_completion(parser)
 
 
 def _add_filters(parser: argparse.ArgumentParser) -> None:

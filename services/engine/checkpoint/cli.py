@@ -16,6 +16,7 @@ from services.engine.checkpoint.convert import convert
 from services.engine.checkpoint.describe import Description, describe
 from services.engine.checkpoint.fetch import SOURCES, default_folder, fetch
 from services.engine.checkpoint.fetch import Progress as Report
+from shared import options
 from shared.errors import CheckpointError
 
 
@@ -51,7 +52,7 @@ def _parser() -> argparse.ArgumentParser:
     one = commands.add_parser("info", help="check and describe a model folder")
     one.add_argument("dir", type=Path, metavar="DIR")
     one.add_argument("--json", action="store_true", help="one JSON object")
-    return parser
+    return options.with_completion(parser)
 
 
 def _fetch(name: str, folder: Path) -> None:

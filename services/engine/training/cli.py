@@ -25,7 +25,7 @@ from services.engine.training.recipe import Recipe, claim
 from services.engine.training.trainer import Report, Trainer
 from services.engine.training.writer import Writer
 from shared.errors import CheckpointError, ConfigError
-from shared.options import flags
+from shared.options import flags, with_completion
 from shared.template import ChatTemplate
 from shared.tokenizer import Tokenizer
 
@@ -115,7 +115,7 @@ def _parser() -> argparse.ArgumentParser:
         kind = float if field.name == "learning_rate" else int
         about = f"{field.metadata['help']} (default: {field.default})"
         one.add_argument(flag, dest=field.name, type=kind, default=field.default, help=about)
-    return parser
+    return with_completion(parser)
 
 
 if __name__ == "__main__":
