@@ -35,7 +35,7 @@ setup: .venv/installed .venv/demo-model
 	@$(PIP) --no-deps --no-build-isolation -e .
 	@touch $@
 
-.venv/demo-model: .venv/installed
+.venv/demo-model: .venv/installed services/engine/checkpoint/drafters/smollm2-135m/mtp.safetensors
 	@$(BIN)/ninfer-model fetch smollm2-135m > $@.new && tail -n 1 $@.new > $@ && rm $@.new
 
 serve: setup

@@ -81,6 +81,7 @@ def train(folder: Path, work: Path, recipe: Recipe, out: Path) -> None:
     tensors["mtp.shortlist_ids"] = torch.from_numpy(trainer.shortlist).int()
     draft = out.with_name(f".{out.name}.part")
     save_file(tensors, draft, metadata={"format": "pt"})
+    draft.chmod(0o644)  # safetensors writes 600, which would hide it from a container's user
     draft.replace(out)
 
 
