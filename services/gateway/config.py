@@ -27,6 +27,10 @@ class GatewayConfig:
     port: int = option(8080, "TCP port, 1..65535")
     model_id: str | None = option(None, "the name clients use; default: the model folder's name")
     api_key: str | None = option(None, "required as Bearer or x-api-key; also NINFER_API_KEY")
+    published_on_loopback: bool = option(
+        False,
+        "no key beyond loopback: --host is a container's, published on 127.0.0.1 only",
+    )
     allowed_hosts: str = option("", "more Host names to answer to, separated by commas")
     allowed_origins: str = option("", "browser origins that may call, separated by commas")
     request_log_jsonl: Path | None = option(
@@ -121,7 +125,8 @@ def resolve(config: GatewayConfig) -> GatewayConfig:
         raise ConfigError(f"--drain-s {config.drain_s} is out of range; use 0 or more")
     if not config.model_id:
         raise ConfigError("--model-id must not be empty")
-    if not _is_loopback(config.host) and not config.api_key:
+    is_closed = _is_loopback(config.host) or config.published_on_loopback
+    if not is_closed and not config.api_key:
         raise ConfigError(f"--host {config.host} is open to other machines; it needs --api-key")
     if config.ngram_native_sessions and not config.ngram_archive_mib:
         raise ConfigError("--ngram-native-sessions needs --ngram-archive-mib")

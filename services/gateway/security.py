@@ -9,13 +9,16 @@ from services.gateway.config import GatewayConfig
 from services.gateway.page.files import FILES as PAGE_FILES
 from shared.errors import Forbidden, Unauthorized
 
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+# where to listen, but no name of this server: browsers take 0.0.0.0 for the local machine
+EVERY_ADDRESS = frozenset({"0.0.0.0", "::"})
 # the page asks for the key itself
 OPEN_PATHS = frozenset({"/health", *PAGE_FILES})
 
 
 class Guard:
     def __init__(self, config: GatewayConfig) -> None:
-        own = {"localhost", "127.0.0.1", "::1", config.host.lower()}
+        own = (LOOPBACK | {config.host.lower()}) - EVERY_ADDRESS
         self._hosts = own | {name.lower().rstrip(".") for name in _items(config.allowed_hosts)}
         self._origins = set(_items(config.allowed_origins))
         self._key = config.api_key

@@ -50,6 +50,11 @@ def test_loopback_needs_no_key(config: GatewayConfig, host: str) -> None:
     assert resolve(replace(config, host=host)).api_key is None
 
 
+def test_a_port_that_is_published_on_loopback_needs_no_key(config: GatewayConfig) -> None:
+    published = replace(config, host="0.0.0.0", published_on_loopback=True)
+    assert resolve(published).api_key is None
+
+
 def test_the_key_may_come_from_the_environment(
     config: GatewayConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
