@@ -2,6 +2,7 @@
 # make test    sets everything up and passes the tests
 # make agents  installs the coding agents that ./check drives (npm, 1.9 GB in the user's cache)
 # make browser installs the Chromium that ./check opens the page in (npm, 300 MB in the same place)
+# make compose builds the containers and tries them, on this machine's Docker or, as root on Debian, on one of its own
 #
 # PYTHON=python3.12          the interpreter that makes .venv (3.11 or newer)
 # TORCH=cuda                 the CUDA build of torch (default: what pip finds, the CPU build if offered)
@@ -20,7 +21,7 @@ TORCH_SPEC := torch$(if $(filter cuda,$(TORCH)),===,==)$(TORCH_VERSION)
 TORCH_FROM := $(if $(TORCH_INDEX_URL),--index-url $(TORCH_INDEX_URL))
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: setup serve test agents browser check options docs lock clean
+.PHONY: setup serve test agents browser compose check options docs lock clean
 
 setup: .venv/installed .venv/demo-model
 
@@ -43,13 +44,16 @@ serve: setup
 		--ngram-draft-tokens 15 $(SERVE_FLAGS)
 
 test: setup
-	@$(BIN)/python -m pytest -m "not slow and not gpu and not agents and not browser"
+	@$(BIN)/python -m pytest -m "not slow and not gpu and not agents and not browser and not compose"
 
 agents: setup
 	@$(BIN)/python -m tests.agents.installation
 
 browser: setup
 	@$(BIN)/python -m tests.browser.installation
+
+compose: setup
+	@$(BIN)/python -m pytest -m compose tests/compose
 
 check: setup agents browser
 	@./check
