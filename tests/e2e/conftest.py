@@ -50,6 +50,18 @@ class Server:
         except httpx.HTTPError:
             return False
 
+    def all_up(self) -> bool:
+        """Every service, as the gateway sees it."""
+        try:
+            answer = httpx.get(f"http://127.0.0.1:{self.port}/health", timeout=5)
+        except httpx.HTTPError:
+            return False
+        return answer.status_code == 200 and set(answer.json()["services"].values()) == {"ok"}
+
+    def is_idle(self) -> bool:
+        health = httpx.get(f"http://127.0.0.1:{self.port}/health", timeout=5).json()
+        return health["running"] == health["waiting"] == 0
+
     def post(self, body: Any, **options: Any) -> httpx.Response:
         return httpx.post(f"{self.url}/chat/completions", json=body, timeout=50, **options)
 
