@@ -2,11 +2,9 @@
 
 import dataclasses
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,6 +21,7 @@ from services.engine.models.config import parse_config
 from services.gateway.config import GatewayConfig
 from services.gateway.config import resolve as resolve_gateway
 from services.indexer.config import IndexerConfig
+from services.socket_folder import socket_folder
 from shared import endpoints, lifecycle, logs, options, sockets
 from shared.errors import ConfigError
 from shared.messages import Ready, ServiceName
@@ -37,7 +36,8 @@ SERVICES: dict[ServiceName, Any] = {
 }
 POLL_S = 0.1
 BACK_OFF_S = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
-STEADY_S = 30.0  # a service that ran this long starts again without back-off
+STEADY_S = 10.0  # a service that ran this long starts again without back-off
+READY_S = 1800.0  # a start that takes longer hangs; large models load for minutes
 BAD_CONFIG_STATUS = 2  # how lifecycle.run reports a ConfigError
 ABOUT = (
     "Serves one local model to coding agents, with copies drafted from what it has already seen."
@@ -103,26 +103,41 @@ class Supervisor:
         *,
         drain_s: float,
         secrets: dict[str, str],
+        ready_s: float = READY_S,
     ) -> None:
+        self._ready_s = ready_s
         self._secrets = secrets  # by the environment, since others can read an argv
         self._grace_s = drain_s + TERMINATE_GRACE_S
         self._log = structlog.get_logger(service="launch")
         self._stopping = False
-        self._endpoint = channels.supervisor
+        self._hurrying = False
+        self._channels = channels
+        self._argvs = argvs
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._context = context
         self._inbox = sockets.bind(context, zmq.PULL, channels.supervisor)
         self._codec: Codec[Ready] = Codec(Ready)
-        self.children = [
-            Child(service, argv, _start(argv, secrets), time.monotonic())
-            for service, argv in argvs.items()
-        ]
+        self.children: list[Child] = []
 
     def stop(self, *_: object) -> None:
+        """The first time in order; the second time at once."""
+        self._hurrying = self._stopping
         self._stopping = True
 
     def run(self, on_ready: Any) -> int:
-        """Serves until told to stop. Returns the exit status."""
+        """Serves until told to stop, and leaves no child. Returns the exit status."""
+        try:
+            return self._supervise(on_ready)
+        finally:
+            self._stop_all()
+            self._context.destroy(linger=0)
+            for endpoint in dataclasses.astuple(self._channels):
+                sockets.remove(endpoint)  # a killed service leaves its own
+
+    def _supervise(self, on_ready: Any) -> int:
+        for service, argv in self._argvs.items():
+            process = _start(argv, self._secrets)
+            self.children.append(Child(service, argv, process, time.monotonic()))
         announced = False
         status = 0
         while not self._stopping:
@@ -134,9 +149,6 @@ class Supervisor:
                 failed = self._watch(child)
                 if failed is not None:
                     status, self._stopping = failed, True
-        self._stop_all()
-        self._context.destroy(linger=0)
-        sockets.remove(self._endpoint)
         return status
 
     def _hear(self) -> None:
@@ -162,6 +174,9 @@ class Supervisor:
             return None
         status = child.process.poll()
         if status is None:
+            if not child.ready and now_s - child.started_s > self._ready_s:
+                self._log.error("service_never_ready", killed=child.service)
+                child.process.kill()
             return None
         if status == BAD_CONFIG_STATUS and not child.was_ready:
             return status  # the service has said why; starting it again cannot help
@@ -177,12 +192,21 @@ class Supervisor:
         for child in reversed(self.children):
             if child.process.poll() is None:
                 child.process.terminate()
-                try:
-                    child.process.wait(self._grace_s)
-                except subprocess.TimeoutExpired:
+                if not self._ends(child, self._grace_s):
                     self._log.error("service_killed", killed=child.service)
                     child.process.kill()
                     child.process.wait()
+
+    def _ends(self, child: Child, within_s: float) -> bool:
+        """Whether it does so in time, which is over at once when the owner hurries."""
+        give_up_s = time.monotonic() + within_s
+        while not self._hurrying and time.monotonic() < give_up_s:
+            try:
+                child.process.wait(POLL_S)
+            except subprocess.TimeoutExpired:
+                continue
+            return True
+        return child.process.poll() is not None
 
 
 def _start(argv: list[str], secrets: dict[str, str]) -> subprocess.Popen[bytes]:
@@ -237,12 +261,12 @@ def serve(argv: Sequence[str]) -> None:
     resolve_archive(options.select(ArchiveConfig, config))
     gateway = resolve_gateway(options.select(GatewayConfig, config))
     secrets = {"NINFER_API_KEY": gateway.api_key} if gateway.api_key else {}
-    made = None if config.sockets else Path(tempfile.mkdtemp(prefix="ninfer-"))
-    folder: Path = made or config.sockets
-    try:
-        channels = endpoints.in_directory(folder)
+    with socket_folder(config.sockets) as folder:
         supervisor = Supervisor(
-            channels, child_argvs(config, folder), drain_s=config.drain_s, secrets=secrets
+            endpoints.in_directory(folder),
+            child_argvs(config, folder),
+            drain_s=config.drain_s,
+            secrets=secrets,
         )
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, supervisor.stop)
@@ -252,9 +276,6 @@ def serve(argv: Sequence[str]) -> None:
             sys.stderr.write(f"\nTry it:\n  {curl_line(gateway)}\n\n")
 
         status = supervisor.run(on_ready)
-    finally:
-        if made is not None:
-            shutil.rmtree(made, ignore_errors=True)
     if status:
         raise SystemExit(status)
 
