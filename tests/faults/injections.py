@@ -5,6 +5,7 @@ import os
 import random
 import signal
 import socket
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -38,6 +39,7 @@ class Injections:
     sockets: Path
     rng: random.Random
     made: Counter[str] = field(default_factory=Counter)
+    recovered_s: dict[str, list[float]] = field(default_factory=dict)  # of the killed services
 
     async def inject(self, kind: str) -> None:
         self.made[kind] += 1
@@ -52,9 +54,11 @@ class Injections:
         old = self.server.child(service)
         if service == "gateway":
             self.clients.gateway_deaths += 1
+        killed_s = time.monotonic()
         os.kill(old, signal.SIGKILL)
         await self._until(lambda: self._has_restarted(service, old))
         await self._until(self.server.all_up)
+        self.recovered_s.setdefault(service, []).append(time.monotonic() - killed_s)
         if service == "gateway":
             self.clients.gateway_deaths += 1  # for who tried while it was away
 
