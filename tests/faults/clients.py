@@ -33,7 +33,7 @@ class Clients:
     url: str
     seed: int
     many: int = 5
-    gateway_deaths: int = 0  # counted by who kills it, before it does
+    gateway_changes: int = 0  # counted by who kills it, before that and when it is back
     outcomes: list[Outcome] = field(default_factory=list)
     _stopping: bool = False
     _tasks: list["asyncio.Task[None]"] = field(default_factory=list)
@@ -78,7 +78,7 @@ class Clients:
             "stream": manner != "whole",
         }
         headers = {"X-NInfer-Draft-Session": f"s{rng.randrange(3)}"} if rng.random() < 0.5 else {}
-        deaths = self.gateway_deaths
+        changes = self.gateway_changes
         outcome = Outcome("broken", manner)
         try:
             await self._read(outcome, body, headers, rng)
@@ -88,8 +88,9 @@ class Clients:
             outcome.end = "broken"
         except TimeoutError:
             outcome.fault = f"{manner}: no answer within {ANSWER_S:.0f} s"
-        if outcome.end in ("broken", "no_connection") and deaths == self.gateway_deaths:
-            # nothing but the gateway's death may break a connection; it comes back within a moment
+        was_there = changes == self.gateway_changes and changes % 2 == 0
+        if outcome.end in ("broken", "no_connection") and was_there:
+            # nothing but the gateway's death may break a connection
             outcome.fault = outcome.fault or f"{manner}: {outcome.end} without a dead gateway"
         if outcome.end == "no_connection":
             await asyncio.sleep(0.2)

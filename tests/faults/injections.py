@@ -42,25 +42,27 @@ class Injections:
     recovered_s: dict[str, list[float]] = field(default_factory=dict)  # of the killed services
 
     async def inject(self, kind: str) -> None:
-        self.made[kind] += 1
-        act: Callable[[], Awaitable[None]] = getattr(self, kind)
-        await act()
+        """`kind` is the name of a method, or name:service."""
+        name, _, service = kind.partition(":")
+        self.made[name] += 1
+        act: Callable[..., Awaitable[None]] = getattr(self, name)
+        await (act(service) if service else act())
 
     # -- processes -------------------------------------------------------------------------------
 
-    async def kill(self) -> None:
-        service = self.rng.choice(SERVICES)
+    async def kill(self, service: str | None = None) -> None:
+        service = service or self.rng.choice(SERVICES)
         self.made[f"kill {service}"] += 1
         old = self.server.child(service)
         if service == "gateway":
-            self.clients.gateway_deaths += 1
+            self.clients.gateway_changes += 1
         killed_s = time.monotonic()
         os.kill(old, signal.SIGKILL)
         await self._until(lambda: self._has_restarted(service, old))
         await self._until(self.server.all_up)
         self.recovered_s.setdefault(service, []).append(time.monotonic() - killed_s)
         if service == "gateway":
-            self.clients.gateway_deaths += 1  # for who tried while it was away
+            self.clients.gateway_changes += 1
 
     async def stop_briefly(self) -> None:
         """A process that hangs for a moment, and goes on."""

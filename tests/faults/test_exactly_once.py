@@ -93,7 +93,7 @@ def drawn(seed: int, many: int) -> list[str]:
 
 @pytest.mark.timeout(240)
 async def test_each_kind_of_fault_once(rig: Rig) -> None:
-    kinds = [*WEIGHTS, "hang_archive", "kill", "kill"]
+    kinds = [*WEIGHTS, "hang_archive", *(f"kill:{service}" for service in SERVICES)]
     clients, injections = await inject(rig, 1, kinds)
     judge(rig, clients.outcomes)
     assert set(WEIGHTS) <= set(injections.made)
