@@ -35,6 +35,7 @@ SERVICES: dict[ServiceName, Any] = {
     "gateway": GatewayConfig,
 }
 POLL_S = 0.1
+MESSAGES_A_TURN = 100
 BACK_OFF_S = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 STEADY_S = 10.0  # a service that ran this long starts again without back-off
 READY_S = 1800.0  # a start that takes longer hangs; large models load for minutes
@@ -152,7 +153,12 @@ class Supervisor:
         return status
 
     def _hear(self) -> None:
-        while self._inbox.poll(POLL_S * 1000):
+        """Waits a moment for a first message, and takes so many that a flood cannot hold it."""
+        wait_ms = POLL_S * 1000
+        for _ in range(MESSAGES_A_TURN):
+            if not self._inbox.poll(wait_ms):
+                return
+            wait_ms = 0
             try:
                 message = self._codec.decode(
                     [f.buffer for f in self._inbox.recv_multipart(copy=False)]

@@ -1,5 +1,6 @@
 """The launcher: what it does with services that will not start, will not end, or share a folder."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -9,10 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import zmq
 from structlog.testing import capture_logs
 
 from services.launch import Supervisor
 from services.socket_folder import PREFIX, socket_folder
+from shared import sockets
 from shared.endpoints import in_directory
 from shared.errors import ConfigError
 from tests.e2e.conftest import Server, wait_for
@@ -61,6 +64,32 @@ def test_a_service_that_never_gets_ready_is_started_again(short_folder: Path) ->
         )[0]
     ]
     assert events[:3] == ["service_never_ready", "service_died", "service_never_ready"]
+
+
+def test_a_flood_of_garbage_keeps_no_death_unseen(short_folder: Path) -> None:
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    channels = in_directory(short_folder / "s")
+    mad = sockets.connect(context, zmq.PUSH, channels.supervisor, queue_early=True)
+    quiet = threading.Event()
+
+    def flood() -> None:
+        while not quiet.is_set():
+            with contextlib.suppress(zmq.Again):
+                mad.send(b"garbage", zmq.NOBLOCK)
+
+    thread = threading.Thread(target=flood)
+    thread.start()
+    try:
+        logs, _ = supervise(
+            short_folder / "s",
+            "raise SystemExit(1)",
+            lambda logs: any(line["event"] == "service_died" for line in logs),
+        )
+    finally:
+        quiet.set()
+        thread.join()
+        context.destroy(linger=0)
+    assert any(line["event"] == "garbage" for line in logs)
 
 
 def test_a_folder_has_one_launcher_and_the_next_finds_it_free(short_folder: Path) -> None:
