@@ -54,6 +54,7 @@ WHY = {
     "not_worth": "the best match would cost more than it yields",
     "source_ends": "the matched source is about to end",
     "forbidden": "the request's grammar forbids the first token",
+    "turned_off": "the request turned drafting off",
 }
 
 

@@ -16,6 +16,7 @@
     └── ServiceError            5xx, ours
         ├── EngineFault         500 server_error
         ├── EngineDead          503 engine_dead
+        │   └── ShuttingDown    503 shutting_down
         ├── ArchiveAbsent       503 archive_absent
         └── DeadlinePassed      504 deadline_passed
 
@@ -129,6 +130,10 @@ class EngineFault(ServiceError):
 class EngineDead(ServiceError):
     status = 503
     code = "engine_dead"
+
+
+class ShuttingDown(EngineDead):
+    code = "shutting_down"
 
 
 class ArchiveAbsent(ServiceError):

@@ -25,7 +25,7 @@ SourceKind = Literal["prompt", "tool", "derived", "predicted", "output", "sessio
 DraftKind = SourceKind | Literal["lookup", "neural"]
 # Why a round drafted nothing: nothing matched, the best match would not have paid, its source was
 # about to end, the request's grammar forbids its first token.
-Declined = Literal["no_match", "not_worth", "source_ends", "forbidden"]
+Declined = Literal["no_match", "not_worth", "source_ends", "forbidden", "turned_off"]
 FinishReason = Literal["stop", "length", "context", "cancelled"]
 FailureCode = Literal[
     "server_error", "context_length_exceeded", "rate_limit_exceeded", "deadline_passed"

@@ -1,7 +1,7 @@
 """How many requests may be open at once."""
 
 from services.gateway.engine_link import EngineLink
-from shared.errors import EngineDead, Overloaded
+from shared.errors import EngineDead, Overloaded, ShuttingDown
 from shared.messages import EngineReady
 
 
@@ -31,7 +31,7 @@ class Admission:
         """
         engine = self._link.ready
         if self._closed:
-            raise EngineDead("the server is shutting down")
+            raise ShuttingDown("the server is shutting down")
         if engine is None:
             raise EngineDead("the engine is loading or restarting; try again")
         if self.open >= engine.limits.max_concurrency + engine.limits.max_waiting:

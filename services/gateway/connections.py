@@ -5,7 +5,7 @@ import uuid
 from typing import Any
 
 from aiohttp import web
-from aiohttp.http_exceptions import LineTooLong
+from aiohttp.http_exceptions import BadHttpMessage, LineTooLong
 
 from services.gateway.protocols.openai_errors import error_body
 from services.gateway.request_log import RequestLog, describe_error
@@ -65,13 +65,14 @@ class Connection(web.RequestHandler):
         error: NinferError = BadParameter("the request is not valid HTTP")
         if isinstance(exc, LineTooLong):
             error = HeadersTooLarge("the request line or a header is too long")
+        elif isinstance(exc, BadHttpMessage) and "Too many" in exc.message:
+            error = HeadersTooLarge(f"more than {MAX_HEADERS} headers")
         request_id = f"req_{uuid.uuid4().hex}"
         self._server.log.request_error(
             {"request_id": request_id, "protocol": None}, "http", describe_error(error)
         )
-        response = web.json_response(
-            error_body(error), status=error.status, headers={"x-request-id": request_id}
-        )
+        headers = {"x-request-id": request_id, "request-id": request_id}
+        response = web.json_response(error_body(error), status=error.status, headers=headers)
         response.force_close()
         return response
 

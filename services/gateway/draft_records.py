@@ -11,6 +11,8 @@ from services.gateway.acceptance import acceptance
 from shared.errors import NotFound
 from shared.messages import DraftRecord, DraftSpan, GenerationStats
 
+FEWEST_CHARACTERS = 8  # of an id's end
+
 
 class DraftRecords:
     """Counts and positions, never text; the oldest makes room for the newest."""
@@ -45,12 +47,19 @@ class DraftRecords:
 
     async def show(self, _: web.Request, request_id: str) -> web.StreamResponse:
         """Raises NotFound."""
-        kept = self._kept.get(request_id)
+        kept = self._kept.get(request_id) or self._by_end(request_id)
         if kept is None:
             raise NotFound(
                 f"no record of request '{request_id}'; the last {self.capacity} that ended are kept"
             )
         return web.json_response(kept)
+
+    def _by_end(self, text: str) -> dict[str, Any] | None:
+        """The one whose id ends so, as `ninfer-log tail` shows it."""
+        if len(text) < FEWEST_CHARACTERS:
+            return None
+        found = [kept for name, kept in self._kept.items() if name.endswith(text)]
+        return found[0] if len(found) == 1 else None
 
 
 def as_json(record: DraftRecord) -> dict[str, Any]:

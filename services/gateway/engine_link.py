@@ -103,11 +103,11 @@ class EngineLink:
             for descriptor in descriptors:
                 loop.remove_reader(descriptor)
 
-    def abandon_all(self, why: str) -> None:
+    def abandon_all(self, error: EngineDead) -> None:
         """Cancels every open request and fails it here, at once."""
         for request_id, queue in self._queues.items():
             self.send_if_there(Cancel(request_id=request_id))
-            queue.put_nowait(EngineDead(why))
+            queue.put_nowait(error)
 
     def close(self) -> None:
         self._socket.disable_monitor()

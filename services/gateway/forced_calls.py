@@ -11,6 +11,11 @@ from services.gateway.output.schema import Tools
 from shared.errors import BadParameter
 
 CALL, CALL_END = "<tool_call>", "</tool_call>"
+NO_PARAMETERS: dict[str, Any] = {
+    "type": "object",
+    "properties": {},
+    "additionalProperties": False,
+}
 
 
 @dataclass(frozen=True)
@@ -57,7 +62,8 @@ def grammar_of(
 
 def _hermes(i: int, function: Mapping[str, Any], _: Tools) -> list[str]:
     opening = f'{{"name": {json.dumps(function["name"])}, "arguments": '
-    schema = json.dumps({"type": "object", **_schema_of(function)})
+    layout = {"x-guidance": dict(grammars.JSON_LAYOUT)}
+    schema = json.dumps({"type": "object", **layout, **_schema_of(function)})
     return [f'f{i}: {json.dumps(opening)} a{i} "}}"', f"a{i}: %json {schema}"]
 
 
@@ -92,7 +98,7 @@ def _value(root: Mapping[str, Any], schema: Any, kind: str) -> str:
 
 def _schema_of(function: Mapping[str, Any]) -> dict[str, Any]:
     schema = function.get("parameters")
-    return schema if isinstance(schema, dict) else {}
+    return schema if isinstance(schema, dict) else NO_PARAMETERS
 
 
 def _mark(mark: str, is_token: Callable[[str], bool]) -> str:

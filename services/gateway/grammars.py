@@ -11,8 +11,11 @@ from shared.errors import BadParameter
 if TYPE_CHECKING:
     from llguidance._lib import JsonCompileOptions
 
-# Models put blanks where they like; llguidance bounds how many.
-JSON_LAYOUT: "JsonCompileOptions" = {"whitespace_flexible": True}
+# One blank, or a new line with its indentation: weak models lose themselves in more.
+JSON_LAYOUT: "JsonCompileOptions" = {
+    "whitespace_flexible": True,
+    "whitespace_pattern": r"(\n {0,40}| )?",
+}
 MAX_GRAMMAR_CHARACTERS = 1 << 18
 REFUSED = "the grammar library refuses this schema or grammar"
 

@@ -9,7 +9,8 @@ from pathlib import Path
 class LogFile:
     """`FILE` is the newest; `FILE.1` is the one before it, up to `FILE.keep`.
 
-    A file that somebody else moved away or deleted (logrotate) is opened anew at the next line.
+    A file that somebody else moved away, deleted or emptied (logrotate) is begun anew at the next
+    line.
     """
 
     def __init__(self, path: Path, *, most_bytes: int, keep: int) -> None:
@@ -17,7 +18,6 @@ class LogFile:
         self._path = path
         self._most_bytes = most_bytes
         self._keep = keep
-        self._is_torn = False  # the last line stopped in its middle
         self._open()
 
     def write(self, line: bytes, first: bytes) -> None:
@@ -31,13 +31,13 @@ class LogFile:
             self._open()
         elif self._is_regular and 0 < self._most_bytes < self._bytes + len(line) and self._bytes:
             self._set_aside()
-        data = b"\n" * self._is_torn + (b"" if self._bytes else first) + line
-        self._is_torn = True
+        data = (b"" if self._bytes else first) + line
         written = os.write(self._descriptor, data)
-        self._bytes += written
         if written < len(data):
+            if self._is_regular:  # half a line would spoil the next
+                os.ftruncate(self._descriptor, self._bytes)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path))
-        self._is_torn = False
+        self._bytes += written
 
     def close(self) -> None:
         os.close(self._descriptor)
@@ -53,6 +53,7 @@ class LogFile:
         if not self._is_regular:
             return False
         mine = os.fstat(self._descriptor)
+        self._bytes = mine.st_size
         try:
             there = self._path.stat()
         except FileNotFoundError:

@@ -90,6 +90,14 @@ class Sampling(msgspec.Struct, kw_only=True):
     logit_bias: Annotated[list[tuple[int, float]], said("pairs of token id and bias")]
 
 
+class Speculation(msgspec.Struct, kw_only=True):
+    """What a request's `ninfer` object narrowed; all 0 turned drafting off."""
+
+    ngram_draft_tokens: int | UnsetType = UNSET
+    draft_tokens: int | UnsetType = UNSET
+    ngram_min_match: int | UnsetType = UNSET
+
+
 class Request(msgspec.Struct, kw_only=True):
     """Counts and switches. The later a call was refused, the more of them are there."""
 
@@ -112,6 +120,9 @@ class Request(msgspec.Struct, kw_only=True):
     requested_output_tokens: int | UnsetType = UNSET
     requested_output_tokens_source: Literal["client", "server_default"] | UnsetType = UNSET
     sampling: Sampling | UnsetType = UNSET
+    speculation: Annotated[
+        Speculation | UnsetType | None, said("what the request narrowed; null if nothing")
+    ] = UNSET
     draft_session: Annotated[
         str | UnsetType | None, said("the hash of the draft session's name")
     ] = UNSET

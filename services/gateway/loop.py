@@ -34,7 +34,7 @@ from services.gateway.request_observer import RequestObserver
 from services.gateway.service import GenerationService
 from services.gateway.token_gaps import TokenGaps
 from shared import endpoints, lifecycle, logs, options
-from shared.errors import ConfigError
+from shared.errors import ConfigError, ShuttingDown
 from shared.template import ChatTemplate
 from shared.tokenizer import Tokenizer
 
@@ -104,7 +104,7 @@ async def drain(service: GenerationService, runner: web.AppRunner) -> None:
         await site.stop()
     service.admission.close()
     await _until_none_open(service, service.config.drain_s)
-    service.link.abandon_all("the server is shutting down")
+    service.link.abandon_all(ShuttingDown("the server is shutting down"))
     await _until_none_open(service, LAST_WORDS_S)
 
 

@@ -14,12 +14,14 @@ from services.gateway.conversation import Conversation, RawPrompt
 from services.gateway.draft_session import NamedSession, SessionNaming
 from services.gateway.effort import BUDGETS
 from services.gateway.forced_calls import grammar_of as forced_grammar
+from services.gateway.output.calls_only import CallsOnly
 from services.gateway.output.choice import ToolParser, parser_for
 from services.gateway.output.output import OutputParser, PlainParser
 from services.gateway.rendering import messages_of
 from services.gateway.request import Request
 from shared.errors import BadParameter, ModelNotFound, PromptTooLong
 from shared.messages import BuildIndex, EngineReady, Generate, Grammar, Sampling, ThinkingLimit
+from shared.sampling import Speculation
 from shared.template import ChatTemplate, Prompt
 from shared.tokenizer import Tokenizer
 
@@ -164,12 +166,13 @@ class Planner:
     def _parser_for(self, request: Request, prompt: Prompt) -> OutputParser:
         if isinstance(request.prompt, RawPrompt):
             return PlainParser()
-        return parser_for(
+        parser = parser_for(
             self.tool_parser,
             request.prompt.tools,
             thinks=self.template.abilities.thinks,
             opens_thinking=prompt.opens_thinking,
         )
+        return CallsOnly(parser) if request.wishes.forced_calls else parser
 
     def _raw(self, prompt: RawPrompt) -> Prompt:
         if isinstance(prompt.text, str):
@@ -247,7 +250,14 @@ class Planner:
             "requested_output_tokens": self._asked_limit(request),
             "requested_output_tokens_source": "client" if request.max_tokens else "server_default",
             "sampling": {name: value for name, value in shown.items() if name != "type"},
+            "speculation": _narrowed(request.wishes.speculation),
         }
+
+
+def _narrowed(wanted: Speculation) -> dict[str, int] | None:
+    """What the request wants of drafting; None if it leaves all to the server."""
+    fields = ((name, getattr(wanted, name)) for name in wanted.__struct_fields__)
+    return {name: value for name, value in fields if value is not None} or None
 
 
 def _too_long(context: int, tokens: int, *, at_least: bool = False) -> PromptTooLong:

@@ -51,7 +51,7 @@ class RequestLog:
         self._log = structlog.get_logger(service="gateway")
         self._render = structlog.processors.JSONRenderer()
         self._instance_id = uuid.uuid4().hex
-        self._failing = False
+        self._lost = 0  # lines, since the last that was written
         self._start = b""  # the last server_start, which begins every file
 
     def server_start(self, engine: EngineReady) -> None:
@@ -149,12 +149,15 @@ class RequestLog:
         line = f"{self._render(self._log, event, said)!s}\n".encode()
         try:
             self._file.write(line, self._start)
-            self._failing = False
         except OSError as exc:
             # a full disk must not fail requests; said once until a line can be written again
-            if not self._failing:
+            if not self._lost:
                 self._log.error("request_log_failed", error=str(exc))
-            self._failing = True
+            self._lost += 1
+        else:
+            if self._lost:
+                self._log.warning("request_log_goes_on", lost_lines=self._lost)
+            self._lost = 0
         return line
 
 

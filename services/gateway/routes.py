@@ -93,7 +93,7 @@ class Routes:
         """Raises NotFound, MethodNotAllowed."""
         methods = self._table.get(path) or self._find_named(path)
         if methods is None:
-            raise NotFound(f"{path} is not served")
+            raise NotFound(f"'{path}' is not served; GET /openapi.json lists what is")
         handler = methods.get("GET" if method == "HEAD" else method)
         if handler is None:
             allowed = ", ".join(sorted(methods))

@@ -11,7 +11,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from services.gateway.log_lines import AnyLine, RequestDone, RequestError, schema
+from services.gateway.log_lines import AnyLine, RequestDone, RequestError, ServerStart, schema
+from services.log.lost import with_lost
 from services.log.reading import LogReader
 from services.log.tail import shown
 from services.log.totals import GROUPS, by_group, by_source
@@ -99,16 +100,17 @@ def _wanted(arguments: argparse.Namespace) -> Wanted:
 
 
 def _chosen(reader: LogReader, wanted: Wanted) -> Iterator[AnyLine]:
-    return (line for line, _ in reader.lines() if wanted(line))
+    return (line for line, _ in with_lost(reader.lines()) if wanted(line))
 
 
 def _tail(reader: LogReader, wanted: Wanted, arguments: argparse.Namespace) -> None:
     def of(lines: Lines) -> Iterator[tuple[AnyLine, bytes]]:
         for line, raw in lines:
-            if wanted(line) and (arguments.json or shown(line) is not None):
+            if wanted(line) and (raw if arguments.json else shown(line) is not None):
                 yield line, raw
 
-    for line, raw in deque(of(reader.lines()), maxlen=max(arguments.lines, 0)):
+    old = deque(of(with_lost(reader.lines())), maxlen=max(arguments.lines, 0))
+    for line, raw in old:
         _print(line, raw, as_json=arguments.json)
     if arguments.follow:
         for line, raw in of(reader.follow()):
@@ -137,7 +139,7 @@ def _summary(lines: Iterable[AnyLine], by: str, *, as_json: bool) -> None:
     table = Table(box=None, header_style="bold")
     table.add_column(by, overflow="fold")
     for heading in (
-        *("requests", "errors", "cancelled", "prompt", "reused", "output", "tokens/pass"),
+        *("done", "failed", "cancelled", "prompt", "reused", "output", "tokens/pass"),
         *("kept/drafted", "median ttft"),
     ):
         table.add_column(heading, justify="right")
@@ -146,8 +148,8 @@ def _summary(lines: Iterable[AnyLine], by: str, *, as_json: bool) -> None:
         each, ttft_s = total.tokens_per_pass, total.median_ttft_s
         table.add_row(
             name,
-            f"{total.requests}",
-            f"{total.errors}",
+            f"{total.done}",
+            f"{total.failed}",
             f"{total.cancelled}",
             f"{total.prompt_tokens}",
             f"{reused:.0%}",
@@ -181,13 +183,18 @@ def _one(reader: LogReader, wanted: Wanted, *, slowest: bool) -> RequestDone:
     """Raises ConfigError: no request that ended normally fits."""
     found: RequestDone | None = None
     failed: RequestError | None = None
+    ids: set[str] = set()
     for line in _chosen(reader, wanted):
+        if wanted.request is not None and not isinstance(line, ServerStart):
+            ids.add(line.request.request_id)
         if isinstance(line, RequestError):
             failed = line
         elif isinstance(line, RequestDone) and not (
             slowest and found and line.timings_seconds.total < found.timings_seconds.total
         ):
             found = line
+    if len(ids) > 1:
+        raise ConfigError(f"{len(ids)} requests end in {wanted.request}; give more of the id")
     if found is None and failed is not None:
         error = failed.error
         raise ConfigError(f"{failed.request.request_id} failed in {failed.phase}: {error.reason}")

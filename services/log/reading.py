@@ -59,6 +59,9 @@ class LogReader:
                     *whole, rest = (rest + read).split(b"\n")
                     for raw in whole:
                         yield from self._parsed(raw + b"\n")
+                elif os.fstat(file.fileno()).st_size < file.tell():  # somebody emptied it
+                    file.seek(0)
+                    rest = b""
                 elif self._is_another(file.fileno()):
                     file.close()
                     file, rest = self._path.open("rb"), b""

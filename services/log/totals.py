@@ -18,8 +18,8 @@ NONE = "-"
 
 @dataclass
 class Total:
-    requests: int = 0
-    errors: int = 0
+    done: int = 0  # ended normally or cancelled
+    failed: int = 0  # refused, too
     cancelled: int = 0
     prompt_tokens: int = 0
     reused_tokens: int = 0
@@ -33,7 +33,7 @@ class Total:
 
     def add(self, line: RequestDone) -> None:
         result = line.result
-        self.requests += 1
+        self.done += 1
         self.cancelled += result.finish_reason == "cancelled"
         self.prompt_tokens += result.prompt_tokens
         self.reused_tokens += result.prefix_cache_hit_tokens
@@ -72,7 +72,7 @@ def by_group(lines: Iterable[AnyLine], group: str) -> dict[str, Total]:
         if isinstance(line, RequestDone):
             totals.setdefault(name_of(line.request) or NONE, Total()).add(line)
         elif isinstance(line, RequestError):
-            totals.setdefault(name_of(line.request) or NONE, Total()).errors += 1
+            totals.setdefault(name_of(line.request) or NONE, Total()).failed += 1
     return totals
 
 

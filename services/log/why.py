@@ -11,7 +11,7 @@ MANY_REJECTED = 0.5  # of the drafted tokens
 FEW_TOKENS = 1.3  # a pass: hardly more than one at a time
 HOST_SHARE = 0.25  # of a decode
 REUSE_ENDS = {
-    "complete": "all of it was known",
+    "complete": "all but the last, which is always computed",
     "appended": "everything that was known was reused; the rest is new",
     "changed": "what was known goes on differently from there on: the client changed its prompt in"
     " the middle (a date, a reordered tool list, an edited message)",
@@ -51,6 +51,8 @@ def reasons(line: RequestDone) -> Iterator[str]:
     """Sentences, the most telling first; at least one."""
     t, speculative = line.timings_seconds, line.speculative
     total = t.total or 1e-9
+    if line.result.finish_reason == "cancelled":
+        yield f"The client left after {line.result.completion_tokens} tokens."
     if t.queue / total >= BUSY_SHARE:
         yield "It waited for a row: more requests than --max-concurrency ran at once."
     if t.prefill / total >= BUSY_SHARE:
@@ -91,9 +93,12 @@ def _reuse(result: Result) -> str:
 
 
 def _nothing_drafted(line: RequestDone) -> str:
+    narrowed = line.request.speculation
+    if narrowed and narrowed.ngram_draft_tokens == narrowed.draft_tokens == 0:
+        return "Nothing was drafted: the request turned it off."
     if line.speculative.backend == "off":
         return "Nothing was drafted: copies are off (--ngram-draft-tokens 15 turns them on)."
     return (
         "Nothing was drafted: no source held what the model wrote, or no copy was worth its cost"
-        " (ninfer-explain --request ID shows each round)."
+        f" (ninfer-explain --url URL --request {line.request.request_id} shows each round)."
     )

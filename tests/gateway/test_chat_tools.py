@@ -170,7 +170,7 @@ async def test_template_options_reach_the_template(
         for options in ({"tokenize": True}, {"enable_thinking": "no"}):
             status, body = await served.chat(chat_template_kwargs=options)
             assert status == 400
-            assert body["error"]["param"].startswith("chat_template_kwargs.")
+            assert body["error"]["param"].startswith("chat_template_kwargs")
     on, off = (prompt(tokenizer, g) for g in served.engine.generates)
     assert on.endswith("assistant\n<think>\n")
     assert off.endswith("assistant\n<think>\n\n</think>\n\n")

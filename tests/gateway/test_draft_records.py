@@ -106,3 +106,11 @@ async def test_a_rate_of_nothing_is_null(serve: Serve, sources: tuple[SourceStat
         _, body = await served.chat()
     rate = body["ninfer"]["speculative"]["draft_acceptance_rate"]
     assert rate == (0.5 if sources else None)
+
+
+async def test_the_end_of_an_id_finds_its_record_unless_it_is_short(serve: Serve) -> None:
+    async with serve(drafting) as served:
+        _, body = await served.chat()
+        status, record = await get(served, f"/ninfer/requests/{body['id'][-8:]}")
+        missing, _ = await get(served, f"/ninfer/requests/{body['id'][-7:]}")
+    assert (status, record["id"], missing) == (200, body["id"], 404)

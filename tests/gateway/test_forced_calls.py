@@ -24,8 +24,8 @@ from tests.gateway.agents import (
     ROOM,
     TOOLS,
 )
-from tests.gateway.conftest import MESSAGES, Serve
-from tests.scripted_engine import say
+from tests.gateway.conftest import MESSAGES, Serve, text_of
+from tests.scripted_engine import Turn, say
 
 FORMS: list[ToolParser] = ["qwen", "hermes"]
 
@@ -188,3 +188,48 @@ async def test_every_protocol_may_force_a_call(
         assert ("edit" in grammar.text) is (choice in ("required", {"type": "any"}))
         async with served.http.post(served.url + path, json=asked | {"min_tokens": 3}) as answer:
             assert answer.status == 400
+
+
+@pytest.mark.parametrize("function", [{"name": "f"}, {"name": "f", "parameters": None}])
+def test_a_function_without_parameters_takes_none(
+    function: dict[str, Any], vocabulary: LLTokenizer, tokenizer: Tokenizer
+) -> None:
+    grammar = grammar_of(ANY, [{"type": "function", "function": function}], "hermes", no_token)
+    for arguments, admitted in (("{}", True), ('{"a": 1}', False)):
+        text = f'<tool_call>\n{{"name": "f", "arguments": {arguments}}}\n</tool_call>'
+        assert admits(grammar, text, vocabulary, tokenizer) is admitted
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_call_that_was_cut_before_its_name_leaves_no_text(
+    serve: Serve, tokenizer: Tokenizer, tool_models: dict[str, Path], stream: bool
+) -> None:
+    ids = tokenizer.encode_text('<tool_call>\n{"name": "re').tolist()
+
+    async def cut(turn: Turn) -> None:
+        await turn.tokens(ids)
+        await turn.finish("length")
+
+    async with serve(cut, model=tool_models["hermes"], engine=ROOM) as served:
+        asked = {"tools": TOOLS, "tool_choice": "required"}
+        if stream:
+            text = text_of(await served.events(**asked))
+        else:
+            _, body = await served.chat(**asked)
+            text = body["choices"][0]["message"]["content"] or ""
+            assert body["choices"][0]["finish_reason"] == "length"
+    assert text == ""
+
+
+@pytest.mark.parametrize("name", ["", "a b", 'a"b', "x" * 129, "é"])
+async def test_a_name_that_no_tool_can_have_is_refused(serve: Serve, name: str) -> None:
+    tool = {"type": "function", "function": {"name": name}}
+    async with serve(say([])) as served:
+        status, body = await served.chat(tools=[tool])
+    assert (status, body["error"]["param"]) == (400, "tools[0].function.name")
+
+
+async def test_two_tools_with_one_name_are_refused(serve: Serve) -> None:
+    async with serve(say([])) as served:
+        status, body = await served.chat(tools=[READ, READ])
+    assert (status, body["error"]["param"]) == (400, "tools[1].function.name")

@@ -62,6 +62,16 @@ def test_without_a_limit_it_grows(tmp_path: Path) -> None:
     assert path.stat().st_size == 1100
 
 
+def test_a_file_that_somebody_emptied_is_begun_anew(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    file = LogFile(path, most_bytes=0, keep=0)
+    file.write(b"a\n", FIRST)
+    os.truncate(path, 0)
+    file.write(b"b\n", FIRST)
+    file.close()
+    assert path.read_text() == "first\nb\n"
+
+
 @pytest.mark.parametrize("how", ["moved", "deleted"])
 def test_a_file_that_somebody_took_away_is_opened_anew(tmp_path: Path, how: str) -> None:
     path = tmp_path / "log"
@@ -103,7 +113,7 @@ def test_a_line_that_did_not_fit_does_not_spoil_the_next(
     monkeypatch.setattr(os, "write", write)
     file.write(b"whole\n", b"")
     file.close()
-    assert path.read_text() == "hal\nwhole\n"
+    assert path.read_text() == "whole\n"
 
 
 def test_a_device_is_never_set_aside() -> None:

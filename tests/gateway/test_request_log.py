@@ -1,6 +1,7 @@
 """The request log: fields, one end for each start, no text, no key."""
 
 import asyncio
+import os
 from pathlib import Path
 from typing import Any
 
@@ -259,6 +260,38 @@ async def test_a_full_disk_does_not_fail_requests_and_is_said_once(serve: Serve)
             for _ in range(3):
                 assert (await served.chat())[0] == 200
     assert [line["event"] for line in printed].count("request_log_failed") == 1
+
+
+def test_lines_that_were_lost_are_counted_once_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = RequestLog(tmp_path / "log", {})
+    write = os.write
+    with capture_logs() as printed:
+        monkeypatch.setattr(os, "write", lambda descriptor, data: write(descriptor, data[:3]))
+        for _ in range(3):
+            log.request_start({"request_id": "r"})
+        monkeypatch.setattr(os, "write", write)
+        log.request_start({"request_id": "s"})
+        log.request_start({"request_id": "t"})
+    assert [(line["event"], line.get("lost_lines")) for line in printed] == [
+        ("request_log_failed", None),
+        ("request_log_goes_on", 3),
+    ]
+    assert len((tmp_path / "log").read_text().splitlines()) == 2
+
+
+async def test_what_a_request_narrowed_is_logged(serve: Serve) -> None:
+    async with serve(say([])) as served:
+        await served.chat(ninfer={"speculation": False})
+        await served.chat(ninfer={"ngram_min_match": 8})
+        await served.chat()
+    logged = [line["request"]["speculation"] for line in served.log_lines("request_done")]
+    assert logged == [
+        {"ngram_draft_tokens": 0, "draft_tokens": 0},
+        {"ngram_min_match": 8},
+        None,
+    ]
 
 
 def test_a_log_that_cannot_be_opened_stops_the_start(tmp_path: Path) -> None:

@@ -1,13 +1,14 @@
 """`ninfer-log`: what it reads, chooses, sums up and explains."""
 
 import json
+import os
 import threading
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from services.gateway.log_lines import AnyLine, RequestDone, schema
+from services.gateway.log_lines import AnyLine, RequestDone, Speculation, schema
 from services.log.cli import main
 from services.log.reading import LogReader
 from services.log.totals import by_group, by_source
@@ -17,6 +18,7 @@ from shared.errors import ConfigError
 from shared.messages import SourceStats
 from tests.log.making import Log
 
+OFF = Speculation(ngram_draft_tokens=0, draft_tokens=0)
 COPIES = SourceStats(kind="derived", rounds=1, drafted_tokens=15, accepted_tokens=8)
 DOCUMENTED = Path(__file__).parents[2] / "docs" / "request-log.schema.json"
 
@@ -169,6 +171,38 @@ def test_fields_that_are_not_known_yet_are_ignored(log: Log) -> None:
     assert only(log).result.completion_tokens == 11
 
 
+def test_a_start_without_an_end_is_told_once_another_gateway_has_begun(
+    log: Log, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log.start()
+    log.log.request_start(log.request("r-12345678", "codex/1", None))
+    assert len(printed(capsys, "tail", log.path)) == 1
+    Log(log.path).start()
+    _, lost, _ = printed(capsys, "tail", log.path)
+    assert "12345678 codex          0 gateway_died in generate" in lost
+    assert len(printed(capsys, "tail", log.path, "--json")) == 3
+    assert main(["why", str(log.path), "--request", "345678"]) == 1
+    assert "the log has no end of it" in capsys.readouterr().err
+
+
+def test_an_ambiguous_end_of_an_id_is_refused(log: Log, capsys: pytest.CaptureFixture[str]) -> None:
+    log.done("a-1")
+    log.done("b-1")
+    assert main(["why", str(log.path), "--request", "1"]) == 1
+    assert "2 requests end in 1" in capsys.readouterr().err
+
+
+def test_a_file_that_was_emptied_is_followed_from_its_start(log: Log) -> None:
+    for number in range(5):
+        log.done(f"old-{number}")
+    reader = LogReader(log.path)
+    assert len(list(reader.lines())) == 5
+    os.truncate(log.path, 0)
+    log.done("new")
+    found = [line for line, _ in reader.follow(until=lambda: True)]
+    assert [line.request.request_id for line in found if isinstance(line, RequestDone)] == ["new"]
+
+
 def test_totals_by_client(log: Log, capsys: pytest.CaptureFixture[str]) -> None:
     log.done("a", sources=(COPIES,))
     log.done("b")
@@ -176,7 +210,7 @@ def test_totals_by_client(log: Log, capsys: pytest.CaptureFixture[str]) -> None:
     log.error("d", client="claude")
     lines = (line for line, _ in LogReader(log.path).lines())
     totals = by_group(lines, "client")
-    assert {name: (t.requests, t.errors, t.output_tokens) for name, t in totals.items()} == {
+    assert {name: (t.done, t.failed, t.output_tokens) for name, t in totals.items()} == {
         "codex/1": (2, 0, 22),
         "claude": (1, 1, 11),
     }
@@ -208,6 +242,8 @@ def test_the_stages_add_up_to_the_whole(log: Log) -> None:
 @pytest.mark.parametrize(
     ("group", "fields", "said"),
     [
+        ("result", {"finish_reason": "cancelled"}, "The client left after 11 tokens"),
+        ("request", {"speculation": OFF}, "the request turned it off"),
         ("timings_seconds", {"queue": 0.9}, "waited for a row"),
         ("timings_seconds", {"prefill": 0.8}, "no slot held anything like it"),
         ("timings_seconds", {"host": 0.4}, "other programs use its cores"),

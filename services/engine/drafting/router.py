@@ -29,7 +29,7 @@ from services.engine.ledger import Ledger
 from services.engine.tally import Tally
 from shared import messages
 from shared.matching.segment import SegmentIndex
-from shared.messages import IndexReady, SourceKind, Speculation
+from shared.messages import Declined, IndexReady, SourceKind, Speculation
 
 # An index may overtake its request; one that never finds it is dropped when newer ones come.
 EARLY_INDEXES = 64
@@ -181,8 +181,7 @@ class DraftRouter:
             if draft is not None:
                 row.record.add(start, stop, draft, accepted)
             else:
-                declined = row.policy.declined if row.proposed is None else "forbidden"
-                row.record.add_plain(start, stop, declined)
+                row.record.add_plain(start, stop, _why_nothing(row))
         row.proposed_at = None
 
     def record_of(self, request_id: str) -> messages.DraftRecord | None:
@@ -266,3 +265,9 @@ class DraftRouter:
         self._early.setdefault(index.request_id, []).append(index)
         while len(self._early) > EARLY_INDEXES:
             self._early.popitem(last=False)
+
+
+def _why_nothing(row: _Row) -> Declined:
+    if row.settings.is_off:
+        return "turned_off"
+    return row.policy.declined if row.proposed is None else "forbidden"

@@ -19,6 +19,10 @@ class DraftSettings:
     adaptive_neural: bool = False  # a round may ask for fewer neural drafts than that
     lookup_ngram: int = 0  # how many tokens `--lookup-ngram` looks up, 0 is off
 
+    @property
+    def is_off(self) -> bool:
+        return not self.width and not self.neural_width
+
     def narrowed(self, wanted: Speculation) -> "DraftSettings":
         """For one request, which may ask for less than the server allows, never for more."""
         return replace(

@@ -9,6 +9,7 @@ from services.gateway.protocols.chat_body import ChatBody, ChatMessage, Part, To
 from services.gateway.protocols.decoding import (
     check_stops,
     check_template_options,
+    check_tool_name,
     decode,
 )
 from services.gateway.protocols.decoding_fields import sampling_of, stops_of, wishes_of
@@ -94,6 +95,7 @@ def _check_choices(body: ChatBody) -> None:
 
 
 def _check_tools(tools: tuple[dict[str, Any], ...]) -> None:
+    names: set[str] = set()
     for index, tool in enumerate(tools):
         where = f"tools[{index}]"
         if tool.get("type", "function") != "function":
@@ -101,6 +103,7 @@ def _check_tools(tools: tuple[dict[str, Any], ...]) -> None:
         function = tool.get("function")
         if not isinstance(function, dict) or not isinstance(function.get("name"), str):
             raise BadParameter("a tool needs a function with a name", param=f"{where}.function")
+        check_tool_name(function["name"], f"{where}.function.name", names)
 
 
 def _describe(body: ChatBody) -> dict[str, Any]:

@@ -13,6 +13,7 @@ Body = TypeVar("Body")
 
 MAX_MESSAGES = 10_000
 MAX_TOOLS = 1024
+TOOL_NAME = re.compile(r"[\w.:/-]{1,128}", re.ASCII)
 MAX_STOPS = 16
 MAX_STOP_CHARACTERS = 256
 
@@ -50,6 +51,18 @@ def given(body: Any, names: tuple[str, ...]) -> dict[str, Any]:
     return {name: value for name, value in chosen.items() if value is not None}
 
 
+def check_tool_name(name: Any, param: str, names: set[str]) -> str:
+    """Adds it to the others. Raises BadParameter: it is none, or stands among them already."""
+    if not isinstance(name, str) or not TOOL_NAME.fullmatch(name):
+        raise BadParameter(
+            "a tool needs a name of 1 to 128 letters, digits or any of _-.:/", param=param
+        )
+    if name in names:
+        raise BadParameter("two tools have this name", param=param)
+    names.add(name)
+    return name
+
+
 def check_stops(stops: tuple[str, ...], param: str) -> tuple[str, ...]:
     """Raises BadParameter."""
     if len(stops) > MAX_STOPS or any(not 0 < len(s) <= MAX_STOP_CHARACTERS for s in stops):
@@ -63,10 +76,13 @@ def check_stops(stops: tuple[str, ...], param: str) -> tuple[str, ...]:
 def check_template_options(options: dict[str, Any] | None) -> dict[str, Any]:
     """What a request may tell the template. Raises BadParameter."""
     for name, value in (options or {}).items():
-        where = f"chat_template_kwargs.{name}"
         if name not in TEMPLATE_OPTIONS:
             known = ", ".join(TEMPLATE_OPTIONS)
-            raise BadParameter(f"{where} is not served; known are {known}", param=where)
+            raise BadParameter(
+                f"'{name}' is no template option of this server; known are {known}",
+                param="chat_template_kwargs",
+            )
+        where = f"chat_template_kwargs.{name}"
         kind = str if name == "reasoning_effort" else bool
         if not isinstance(value, kind):
             raise BadParameter(f"{where} must be a {kind.__name__}", param=where)

@@ -8,6 +8,7 @@ from services.gateway.effort import template_options
 from services.gateway.forced_calls import ForcedCalls
 from services.gateway.protocols.decoding import (
     check_stops,
+    check_tool_name,
     convert,
     decode,
 )
@@ -238,14 +239,14 @@ def _text_of(content: str | list[Block] | None) -> str | None:
 def _tools_of(body: MessagesBody) -> tuple[dict[str, Any], ...]:
     """The client's own tools. Those that only Anthropic's servers run are left out."""
     tools = []
+    names: set[str] = set()
     for index, tool in enumerate(body.tools or ()):
         where = f"tools[{index}]"
         check_depth(tool, where, where)
         if "input_schema" not in tool and tool.get("type", "custom") != "custom":
             continue
-        if not isinstance(tool.get("name"), str):
-            raise BadParameter("a tool needs a name", param=f"{where}.name")
-        function = {"name": tool["name"], "description": tool.get("description") or ""}
+        name = check_tool_name(tool.get("name"), f"{where}.name", names)
+        function = {"name": name, "description": tool.get("description") or ""}
         function["parameters"] = tool.get("input_schema") or {"type": "object", "properties": {}}
         tools.append({"type": "function", "function": function})
     return tuple(tools)

@@ -59,6 +59,14 @@ def test_rounds_that_drafted_nothing_are_one_span_with_their_reason() -> None:
     assert (span.start, span.stop, span.kind, span.declined) == (1, 4, None, "no_match")
 
 
+def test_a_request_that_turned_drafting_off_says_so() -> None:
+    made = DraftRouter(DraftSettings(policy="adaptive", width=15, min_match=1))
+    off = Speculation(ngram_draft_tokens=0, draft_tokens=0)
+    made.begin("r", expect_index=False, record=True, wanted=off)
+    run(made, ledger(TEXT[:6]), accepted=0, then=7)
+    assert spans_of(made)[0].declined == "turned_off"
+
+
 def test_a_source_that_ends_is_a_reason_of_its_own() -> None:
     made, text = router(), ledger(TEXT[90:99])
     run(made, text, accepted=0, then=9)

@@ -8,6 +8,7 @@ export const NAMES = {
 };
 const WHY = {
   no_match: "nothing before it stood anywhere else", not_worth: "a copy would have cost more than it yields",
+  turned_off: "the request turned drafting off",
   source_ends: "the source was about to end", forbidden: "the request's grammar forbade the copy",
 };
 const $ = (id) => document.getElementById(id);
