@@ -29,6 +29,8 @@ def json_schema(schema: Any, param: str) -> str:
     if not isinstance(schema, dict):
         raise BadParameter(f"{param} must be a JSON schema", param=param)
     _bound(json.dumps(schema), param)
+    if _is_only_itself(schema):
+        raise BadParameter(f"{param}: the schema refers to itself alone", param=param)
     try:
         grammar: str = LLMatcher.grammar_from_json_schema(schema, defaults=JSON_LAYOUT)
     except ValueError as exc:
@@ -60,6 +62,22 @@ def _bound(text: str, param: str) -> str:
             f"{param} is longer than {MAX_GRAMMAR_CHARACTERS} characters", param=param
         )
     return text
+
+
+def _is_only_itself(schema: dict[str, Any]) -> bool:
+    """References that lead back to themselves hold no value; the library would end at once."""
+    seen = set()
+    at: Any = schema
+    while isinstance(at, dict) and isinstance(pointer := at.get("$ref"), str):
+        if pointer in seen or pointer == "#":
+            return True
+        seen.add(pointer)
+        at = schema
+        for part in pointer.removeprefix("#/").split("/"):
+            at = (
+                at.get(part.replace("~1", "/").replace("~0", "~")) if isinstance(at, dict) else None
+            )
+    return False
 
 
 def _checked(grammar: str, param: str) -> str:

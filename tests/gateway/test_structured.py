@@ -17,6 +17,7 @@ GOOD: list[dict[str, Any]] = [
     {"structured_outputs": {"choice": ["yes", "no"]}},
     {"structured_outputs": {"grammar": 'start: "a" | "b"'}},
     {"guided_json": SCHEMA},
+    {"guided_json": {"$ref": "#/$defs/a", "$defs": {"a": {"anyOf": [{"type": "null"}, SCHEMA]}}}},
     {"guided_regex": "a|b"},
     {"guided_choice": ["a"]},
     {"guided_grammar": "start: /x+/"},
@@ -31,6 +32,16 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"structured_outputs": {"regex": "("}}, "structured_outputs.regex"),
     ({"structured_outputs": {"choice": []}}, "structured_outputs.choice"),
     ({"structured_outputs": {"xml": "a"}}, "structured_outputs"),
+    ({"guided_json": {"$ref": "#"}}, "guided_json"),
+    (
+        {
+            "guided_json": {
+                "$ref": "#/$defs/a",
+                "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}},
+            }
+        },
+        "guided_json",
+    ),
     ({"guided_grammar": "begin: nowhere"}, "guided_grammar"),
     ({"guided_regex": "a", "response_format": {"type": "json_object"}}, "guided_regex"),
     ({"grammar": "root ::= [a]"}, "grammar"),
