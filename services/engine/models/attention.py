@@ -6,13 +6,14 @@ for every query head, so beyond that two matrix products per key head win: over 
 against 0.60 for one column, 0.83 against 2.4 for 16, 2.8 against 7.7 for 64.
 """
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
 from torch.nn import functional
 
 from services.engine.batch import RowSpan
-from services.engine.kv import LayerKv, whole_units
+from services.engine.kv import UNIT_TOKENS, LayerKv, whole_units
 
 # A wide row attends in blocks, each of which sees only what precedes it; 64 keeps a block's scores
 # over a long context within the cache that cores share.
@@ -50,16 +51,30 @@ def plan_attention(
 ) -> AttentionPlan:
     """`group` is the number of query heads that share a key head.
 
-    With `exact` a column is computed in the same way however many stand beside it.
+    With `exact` a column is computed in the same way however many stand beside it. So no block
+    crosses the end of a unit: oneDNN splits sums over more than 1,024 tokens by their number, and
+    columns behind the end would make a column before it sum over a unit more.
     """
     blocks = []
     for row in rows:
-        for first in range(0, row.columns, BLOCK_COLUMNS):
-            columns, start = min(BLOCK_COLUMNS, row.columns - first), row.start + first
+        for first, columns in _cuts(row, aligned=exact):
+            start = row.start + first
             fused = not exact and columns == 1 and start < FUSED_TOKENS
             mask = None if fused else _causal_mask(start, columns, group, dtype, device)
             blocks.append(Block(row.slot, row.offset + first, columns, start, mask))
     return AttentionPlan(rows, tuple(blocks))
+
+
+def _cuts(row: RowSpan, *, aligned: bool) -> Iterator[tuple[int, int]]:
+    """(first, columns) of each block of a row; `aligned` ones end where a unit does."""
+    first = 0
+    while first < row.columns:
+        room = BLOCK_COLUMNS
+        if aligned:
+            room = min(room, UNIT_TOKENS - (row.start + first) % UNIT_TOKENS)
+        columns = min(room, row.columns - first)
+        yield first, columns
+        first += columns
 
 
 def attend(
