@@ -60,7 +60,8 @@ ENV
 make_base_image() {
     timeout 60 docker pull --quiet "$BASE_IMAGE" >/dev/null 2>&1 && return
     local tree
-    tree=$(mktemp -d /dev/shm/ninfer-base.XXXXXX)
+    tree=$(mktemp -d /dev/shm/ninfer-base.XXXXXX) # in memory: twice as fast
+    trap "rm -rf '$tree'" EXIT
     debootstrap --variant=minbase --include=ca-certificates,python3,python3-venv bookworm \
         "$tree" "$(mirror)" >"$folder/debootstrap.log" 2>&1 || refuse "debootstrap: $(tail -n 1 "$folder/debootstrap.log")"
     cp "$CERTIFICATES" "$tree$CERTIFICATES"
@@ -69,7 +70,6 @@ make_base_image() {
     tar --directory "$tree" --numeric-owner --create . | docker import \
         --change "ENV SSL_CERT_FILE=$CERTIFICATES PIP_CERT=$CERTIFICATES" --change 'CMD ["python3"]' \
         - "$BASE_IMAGE" >/dev/null
-    rm -rf "$tree"
 }
 
 up() {
