@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from services.engine.batch import Batch, RowSpan
 from services.engine.drafting.settings import Policy
 from services.engine.probe import is_exact
 from shared.messages import Finished
@@ -120,3 +121,31 @@ def test_the_last_output_token_is_never_copied(
     output = engine.run([request], width=63)["r"]
     assert len(output.token_ids) == budget
     assert output.accepted == 0
+
+
+def test_passes_across_1024_tokens_give_the_same_bits(
+    engine: LocalEngine, template: ChatTemplate
+) -> None:
+    if engine.model.dtype is not torch.bfloat16:
+        pytest.skip("fp32 products depend on the width here")
+    ids = np.resize(template.encode(PROMPTS[0].messages), 1100)
+    wide = _logits(engine, ids, (512, 448), 140)
+    for width in (1, 7, 63):
+        assert torch.equal(_logits(engine, ids, (512, 448), width), wide)
+
+
+def _logits(
+    engine: LocalEngine, ids: np.ndarray, prefill: tuple[int, ...], width: int
+) -> torch.Tensor:
+    """fp32 [len(ids), vocab]: passes of the widths of `prefill`, then of `width`."""
+    places, parts, start = torch.arange(len(ids)), [], 0
+    tokens = torch.from_numpy(ids.astype(np.int64))
+    widths = [*prefill, *([width] * len(ids))]
+    while start < len(ids):
+        columns = min(widths.pop(0), len(ids) - start)
+        here = slice(start, start + columns)
+        rows = (RowSpan(slot=0, start=start, columns=columns, offset=0),)
+        batch = Batch(tokens[here], places[here], rows, places[:columns])
+        parts.append(engine.model.forward(batch, engine.kv).logits)
+        start += columns
+    return torch.cat(parts)
