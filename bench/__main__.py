@@ -13,6 +13,7 @@ BENCHMARKS = {
     "model-pass": "model_pass",
     "mtp": "mtp",
     "replay": "replay.command",
+    "serving": "serving.command",
 }
 
 

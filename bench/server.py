@@ -1,6 +1,7 @@
 """A real server for a benchmark: the launcher on a free port, its request log read back."""
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -23,21 +24,27 @@ class BenchServer:
     folder: "tempfile.TemporaryDirectory[str]"
 
     @classmethod
-    def start(cls, model: Path, *flags: str) -> "BenchServer":
+    def start(cls, model: Path, *flags: str, start_s: float = START_S) -> "BenchServer":
+        """Raises SystemExit: it does not start; says the last line that it wrote."""
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
         folder = tempfile.TemporaryDirectory(prefix="ninfer-bench-")
         log = Path(folder.name) / "requests.jsonl"
-        stderr = (Path(folder.name) / "stderr.txt").open("wb")
+        stderr = Path(folder.name) / "stderr.txt"
         argv = [sys.executable, "-m", "services.launch", f"--model={model}", f"--port={port}"]
-        process = subprocess.Popen([*argv, f"--request-log-jsonl={log}", *flags], stderr=stderr)
+        environment = {k: v for k, v in os.environ.items() if k != "NINFER_API_KEY"}
+        with stderr.open("wb") as file:
+            process = subprocess.Popen(
+                [*argv, f"--request-log-jsonl={log}", *flags], stderr=file, env=environment
+            )
         server = cls(process, port, folder)
-        end_s = time.monotonic() + START_S
+        end_s = time.monotonic() + start_s
         while not server._healthy():
             if time.monotonic() > end_s or process.poll() is not None:
+                said = stderr.read_text(errors="replace").strip().rpartition("\n")[2]
                 server.stop()
-                raise SystemExit(f"the server did not start with {flags}")
+                raise SystemExit(f"the server did not start with {' '.join(flags)}: {said}")
             time.sleep(0.1)
         return server
 

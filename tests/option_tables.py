@@ -7,6 +7,7 @@ import re
 import sys
 from pathlib import Path
 
+from bench.serving.config import bench_config
 from services.explain_config import ExplainConfig
 from services.launch import serve_config
 from shared import options
@@ -21,6 +22,7 @@ def tables() -> dict[str, str]:
     return {
         "ninfer-serve": options.table(serve_config()),
         "ninfer-explain": options.table(ExplainConfig),
+        "ninfer-bench": options.table(bench_config()),
     }
 
 

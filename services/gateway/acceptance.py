@@ -1,8 +1,19 @@
-"""One request's drafting in a few figures, under the names that vLLM's users know."""
+"""One request's drafting in a few figures: under the names that vLLM's users know, and ours."""
 
 from typing import Any
 
 from shared.messages import SpeculativeStats
+
+COUNTERS = (
+    "rounds",
+    "fallback_steps",
+    "ngram_rounds",
+    "ngram_drafted_tokens",
+    "ngram_accepted_tokens",
+    "ngram_handoffs",
+    "ngram_resumes",
+    "ngram_index_wait_rounds",
+)
 
 
 def acceptance(stats: SpeculativeStats) -> dict[str, Any]:
@@ -17,6 +28,7 @@ def acceptance(stats: SpeculativeStats) -> dict[str, Any]:
         "mean_acceptance_length": 1 + accepted / rounds if rounds else None,
         "draft_acceptance_rate": accepted / drafted if drafted else None,
         "per_position_acceptance_rate": [n / rounds for n in per_position],
+        **{name: getattr(stats, name) for name in COUNTERS},
         "sources": {
             source.kind: {
                 "rounds": source.rounds,

@@ -53,6 +53,7 @@ class Models:
                 "n_params": engine.model.parameters,
                 "size": engine.model.weight_bytes,
                 "n_vocab": engine.model.vocab_size,
+                "exact": engine.model.exact,
             }
         return card
 
