@@ -85,6 +85,12 @@ def test_a_streamed_request_through_the_published_port_copies(stack: Stack) -> N
     assert line["result"]["decode_passes"] < line["result"]["completion_tokens"]
 
 
+def test_the_request_log_is_read_in_its_container(stack: Stack) -> None:
+    request_id, _ = streamed(stack)
+    shown = stack.inside("gateway", "ninfer-log", "why", "/logs/requests.jsonl")
+    assert request_id in shown
+
+
 def test_another_host_name_is_refused_although_the_gateway_listens_everywhere(stack: Stack) -> None:
     for name in ("evil.example", "0.0.0.0", "gateway"):
         answer = httpx.get(f"{stack.url}/models", headers={"Host": f"{name}:{stack.port}"})
