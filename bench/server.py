@@ -15,6 +15,7 @@ from typing import Any
 
 START_S = 60.0
 REQUEST_S = 300.0
+STOP_S = 60.0
 
 
 @dataclass
@@ -84,7 +85,11 @@ class BenchServer:
 
     def stop(self) -> None:
         self.process.terminate()
-        self.process.wait(30)
+        try:
+            self.process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
         self.folder.cleanup()
 
     def _line(self, request_id: str) -> dict[str, Any]:

@@ -109,7 +109,7 @@ def write_csv(cells: Sequence[Cell], path: Path) -> None:
 def as_json(
     cells: Sequence[Cell], plan: Plan, cards: dict[str, Card], equality: Equality
 ) -> dict[str, Any]:
-    """Everything that was measured; `docs/benchmarking.md` describes it."""
+    """Everything that was measured, or the differences alone where `cells` are none."""
     return {
         "artifact_type": "ninfer_bench",
         "schema_version": SCHEMA_VERSION,
