@@ -74,6 +74,17 @@ def test_no_speed_is_shown_where_an_exact_model_gave_another_text(
     assert not (tmp_path / "rows.csv").exists()
 
 
+def test_a_json_report_of_differing_texts_has_no_speeds(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    whole = tmp_path / "run.json"
+    found = outcome(cell("off"), cell("on", text="the same test"))
+    assert report(plan([f"--json={whole}"]), found) == 1
+    told = json.loads(whole.read_text())
+    assert told["rows"] == []
+    assert len(told["texts"]["differences"]) == 1
+
+
 def test_a_model_that_is_not_exact_may_differ(capsys: pytest.CaptureFixture[str]) -> None:
     found = outcome(cell("off"), cell("on", text="another"), exact=False)
     assert report(plan([]), found) == 0
