@@ -148,7 +148,9 @@ class Engine:
 
     def _propose(self, rows: tuple[planner.RowPlan, ...]) -> dict[str, Draft]:
         """Drafts for the decoding rows that have some; they may be narrower than the room."""
-        self._drafters.begin_pass(sum(row.columns for row in rows), len(rows))
+        columns = sum(row.columns for row in rows)
+        attended = sum(row.columns * row.start for row in rows)
+        self._drafters.begin_pass(columns, len(rows), attended)
         asks = [
             Ask(row.request_id, request.ledger, row.draft_room, request.tally)
             for row in rows

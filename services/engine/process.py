@@ -101,6 +101,7 @@ def main(argv: list[str]) -> None:
     runner = Runner(model, kv, device)
     draft_width = max(limits.draft_tokens, limits.ngram_draft_tokens)
     curve = runner.rehearse(max(2, min(draft_width + 1, context)))
+    per_attended = runner.rehearse_context(context)
     neural = None
     if config.spec == "mtp":
         neural = MtpDrafter(
@@ -110,7 +111,9 @@ def main(argv: list[str]) -> None:
     post = Post(channels, ready, idle)
     host = HostTier(kv, limits.host_cache_mib << 20) if limits.host_cache_mib else None
     prefixes = PrefixCache(kv, host, settle=neural.settle if neural else None)
-    router = DraftRouter(drafting, cost=RoundCost(curve, follows=True), neural=neural)
+    router = DraftRouter(
+        drafting, cost=RoundCost(curve, follows=True, per_attended=per_attended), neural=neural
+    )
     archive = None
     if limits.ngram_archive_mib:
         archive = ArchiveLink(

@@ -16,6 +16,7 @@ from services.engine.table import RequestTable
 
 REHEARSED_COLUMNS = (1, 2, 4, 8, 16, 32)
 REHEARSALS = 5  # of a width; the fastest counts
+CONTEXT_COLUMNS, FAR_TOKENS = 16, 4096
 REHEARSAL_S = 0.5  # spent on one width before the next begins
 
 
@@ -83,21 +84,32 @@ class Runner:
             seconds[columns] = min(taken)
         return seconds
 
+    def rehearse_context(self, context: int) -> float:
+        """Seconds that a column takes longer for each token that it attends to, measured as far
+        into a slot of `context` tokens as is worth it."""
+        start = min(context - CONTEXT_COLUMNS, FAR_TOKENS)
+        if start < 1:
+            return 0.0
+        near, far = (
+            min(self._rehearse(CONTEXT_COLUMNS, at) for _ in range(REHEARSALS)) for at in (0, start)
+        )
+        return max(0.0, far - near) / (CONTEXT_COLUMNS * start)
+
     def any_state(self) -> torch.Tensor:
         """[1, hidden], of a throw-away pass in slot 0."""
         return self._model.forward(self._blank(1), self._kv).hidden
 
-    def _rehearse(self, columns: int) -> float:
-        batch = self._blank(columns)
+    def _rehearse(self, columns: int, start: int = 0) -> float:
+        batch = self._blank(columns, start)
         began_s = time.monotonic()
         self._model.forward(batch, self._kv)
         return time.monotonic() - began_s
 
-    def _blank(self, columns: int) -> Batch:
+    def _blank(self, columns: int, start: int = 0) -> Batch:
         return Batch(
             token_ids=self._tensor([0] * columns),
-            positions=self._tensor(list(range(columns))),
-            rows=(RowSpan(slot=0, start=0, columns=columns, offset=0),),
+            positions=self._tensor(list(range(start, start + columns))),
+            rows=(RowSpan(slot=0, start=start, columns=columns, offset=0),),
             logit_columns=self._tensor(list(range(columns))),
         )
 

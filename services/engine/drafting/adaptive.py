@@ -61,7 +61,7 @@ class AdaptivePolicy:
     def weigh(self, row: Round) -> Wanted:
         """Finds the best copy, and whether the neural drafter is worth more."""
         self._rate = RATE_MARGIN * self._tokens / self._spent
-        self._added = self._cost.added(row.columns, row.room)
+        self._added = self._cost.added(row.columns, row.room, len(row.ledger))
         self._copied, value = self._copy(row)
         copied = len(self._copied.token_ids) if self._copied else 0
         if not row.neural_room:
@@ -85,7 +85,8 @@ class AdaptivePolicy:
             assert self.candidate is not None
             row.tally.resumes += self.candidate.place == ON_TRACK
         drafted = len(draft.token_ids) if draft else 0
-        self._round_cost = self._cost.of(row.columns + drafted) / row.rows + spent
+        cost = self._cost.of(row.columns + drafted, len(row.ledger))
+        self._round_cost = cost / row.rows + spent
         self._proposed_at = len(row.ledger)
         return draft
 

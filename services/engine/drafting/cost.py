@@ -1,29 +1,36 @@
 """What a round costs by its columns, in units of a round with one column.
 
 It differs wildly by backend: on a CPU with matrix tiles 64 columns cost 1.3 times one, elsewhere
-8 times. So the curve is measured at warm-up and follows the rounds that were really run.
+8 times. So the curve is measured at warm-up and follows the rounds that were really run. Attention
+adds to it: what the columns attend to, at a price a token that is measured at warm-up too. On a
+CPU without tiles it makes a column behind 8,000 tokens several times as dear as behind none.
 """
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 
-# A pass is slower by a moment's load, and by what the request's context adds: neither may move
-# the curve much at once. 0.05 forgets half of a change after 14 rounds of about that width.
+# A moment's load may not move the curve much at once: 0.05 forgets half of a change after 14
+# rounds of about that width.
 FOLLOW = 0.05
 # Prefill makes passes far wider than any draft, which say nothing about the widths in question.
 MOST_BEHIND = 2
 MOST_MOVED = 2.0  # a single round counts at most this factor off the curve
+CONTEXT_STEP = 256  # tokens; contexts within one are taken for the same
 
 
 class RoundCost:
     """Piecewise linear between `points`; the same slope goes on behind the last one."""
 
-    def __init__(self, points: Mapping[int, float], *, follows: bool) -> None:
-        """`points`: columns -> cost, for 1 and at least one more; any unit."""
+    def __init__(
+        self, points: Mapping[int, float], *, follows: bool, per_attended: float = 0.0
+    ) -> None:
+        """`points`: columns -> cost without context, for 1 and at least one more; any unit.
+        `per_attended`: what a column adds for each token that it attends to, in the same unit."""
         self._columns = sorted(points)
         self._costs = [points[columns] for columns in self._columns]
         self._follows = follows
-        self._added: dict[tuple[int, int], list[float]] = {}
+        self._per_attended = per_attended
+        self._added: dict[tuple[int, int, int], list[float]] = {}
         if self._columns[0] != 1 or len(points) < 2 or min(self._costs) <= 0:
             raise ValueError("a cost curve needs one column, another width, and positive costs")
 
@@ -32,30 +39,35 @@ class RoundCost:
         """1 + `per_column` for each column but the first; does not follow measurements."""
         return cls({1: 1.0, 65: 1.0 + 64 * per_column}, follows=False)
 
-    @property
-    def unit(self) -> float:
-        """What a pass of one column costs, in the unit of the points."""
-        return self._costs[0]
+    def unit(self, context: int = 0) -> float:
+        """What a pass of one column costs behind so many tokens, in the unit of the points."""
+        return self._costs[0] + self._per_attended * context
 
-    def of(self, columns: int) -> float:
+    def of(self, columns: int, context: int = 0) -> float:
         """The cost of a pass of `columns` >= 1, in passes of one column."""
-        return self._at(columns) / self._costs[0]
+        attended = self._per_attended * columns * context
+        return (self._at(columns) + attended) / self.unit(context)
 
-    def added(self, columns: int, most: int) -> Sequence[float]:
-        """[most + 1]: what 0, 1, ... `most` further columns add to a pass of `columns` >= 1."""
-        key = (columns, most)
+    def added(self, columns: int, most: int, context: int = 0) -> Sequence[float]:
+        """[most + 1]: what 0, 1, ... `most` further columns of one row add to a pass of `columns`
+        >= 1, if they stand behind so many tokens."""
+        step = context // CONTEXT_STEP
+        key = (columns, most, step)
         known = self._added.get(key)
         if known is None:
-            base = self._at(columns)
+            base, unit = self._at(columns), self.unit(step * CONTEXT_STEP)
+            each = self._per_attended * step * CONTEXT_STEP
             known = [
-                max(0.0, self._at(columns + more) - base) / self._costs[0]
+                (max(0.0, self._at(columns + more) - base) + each * more) / unit
                 for more in range(most + 1)
             ]
             self._added[key] = known
         return known
 
-    def observe(self, columns: int, cost: float) -> None:
-        """A round of `columns` cost this much, in the unit of the points."""
+    def observe(self, columns: int, cost: float, attended: int = 0) -> None:
+        """A round of `columns`, which together attended to so many tokens, cost this much, in the
+        unit of the points."""
+        cost -= self._per_attended * attended
         if not self._follows or cost <= 0 or columns > MOST_BEHIND * self._columns[-1]:
             return
         expected = self._at(columns)

@@ -79,7 +79,7 @@ class DraftRouter:
         self._cost = cost or RoundCost.linear(TYPICAL_COLUMN_COST)
         self._neural = neural
         self._rows: dict[str, _Row] = {}
-        self._pass_columns, self._pass_rows = 1, 1
+        self._pass_columns, self._pass_rows, self._attended = 1, 1, 0
         self._early: OrderedDict[str, list[IndexReady]] = OrderedDict()
         self._ended: deque[str] = deque(maxlen=EARLY_INDEXES)
         self._log = structlog.get_logger(service="engine")
@@ -142,13 +142,14 @@ class DraftRouter:
         row = self._rows.get(request_id)
         return [] if row is None else row.sources.tokens_of(kind)
 
-    def begin_pass(self, columns: int, rows: int) -> None:
-        """The next proposals join a pass of so many columns without drafts, in so many rows."""
-        self._pass_columns, self._pass_rows = columns, rows
+    def begin_pass(self, columns: int, rows: int, attended: int = 0) -> None:
+        """The next proposals join a pass of so many columns without drafts, in so many rows;
+        together they attend to so many tokens."""
+        self._pass_columns, self._pass_rows, self._attended = columns, rows, attended
 
     def end_pass(self, forward_s: float) -> None:
         """That pass took so long, in the unit of the cost curve."""
-        self._cost.observe(self._pass_columns, forward_s)
+        self._cost.observe(self._pass_columns, forward_s, self._attended)
 
     def propose(self, request_id: str, ledger: Ledger, room: int, tally: Tally) -> Draft | None:
         """As `propose_all`, of a round with one row."""
@@ -168,6 +169,7 @@ class DraftRouter:
             if draft is not None:
                 drafts[request_id] = draft
                 self._pass_columns += len(draft.token_ids)
+                self._attended += len(draft.token_ids) * len(round_.ledger)
         return drafts
 
     def observe(self, request_id: str, ledger: Ledger, draft: Draft | None, accepted: int) -> None:
@@ -224,17 +226,17 @@ class DraftRouter:
             columns=self._pass_columns,
             rows=self._pass_rows,
             neural_room=neural_room,
-            neural_costs=self._neural_costs(neural_room),
+            neural_costs=self._neural_costs(neural_room, len(ask.ledger)),
         )
         wanted = row.policy.weigh(round_)
         self._pass_columns += wanted.columns
         return _Weighed(ask, row, round_, wanted.neural)
 
-    def _neural_costs(self, room: int) -> list[float]:
+    def _neural_costs(self, room: int, context: int) -> list[float]:
         """Of each row's part in asking for so many: all rows go through a step together."""
         if self._neural is None:
             return [0.0] * (room + 1)
-        one = self._cost.unit * self._pass_rows
+        one = self._cost.unit(context) * self._pass_rows
         return [self._neural.cost(drafts) / one for drafts in range(room + 1)]
 
     def _ask(self, weighed: Sequence[_Weighed]) -> dict[str, Fallback]:

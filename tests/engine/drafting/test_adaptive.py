@@ -16,6 +16,7 @@ from shared.messages import IndexedSource, IndexReady
 
 OLD = np.arange(1000, 1200, dtype=np.int32)
 WIDTH = 63
+SETTINGS = DraftSettings(policy="adaptive", width=WIDTH, min_match=1)
 BOUNDARY = 7
 
 
@@ -117,6 +118,20 @@ def test_more_evidence_makes_wider_drafts() -> None:
 def test_dear_columns_make_narrower_drafts() -> None:
     cheap, dear = (drafted(Replay(OLD[50:60], cost=cost).round()) for cost in (0.002, 0.2))
     assert dear < cheap
+
+
+def test_a_long_context_makes_narrower_drafts() -> None:
+    def first(per_attended: float) -> int:
+        cost = RoundCost({1: 1.0, 65: 1.3}, follows=False, per_attended=per_attended)
+        replay = Replay(OLD[50:60])
+        replay.ledger = Ledger(np.arange(1, 2000, dtype=np.int32) + 5000, 10)
+        replay.ledger.append(OLD[50:51].tolist())
+        router = DraftRouter(SETTINGS, cost=cost)
+        router.begin("r", expect_index=False)
+        router.add_sources("r", [("session", SegmentIndex.build(OLD))])
+        return drafted(router.propose("r", replay.ledger, WIDTH, replay.tally))
+
+    assert first(0.0) > first(0.0005)
 
 
 def test_a_whole_file_is_copied_in_a_few_rounds() -> None:

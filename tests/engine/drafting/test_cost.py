@@ -42,3 +42,18 @@ def test_a_curve_that_is_given_stays_as_it_is() -> None:
 def test_points_that_make_no_curve_are_refused(points: dict[int, float]) -> None:
     with pytest.raises(ValueError, match="cost curve"):
         RoundCost(points, follows=False)
+
+
+def test_context_makes_columns_dearer_and_a_single_column_too() -> None:
+    curve = RoundCost({1: 10.0, 11: 20.0}, follows=False, per_attended=0.001)
+    assert curve.added(1, 1) == pytest.approx([0.0, 0.1])
+    # behind 10,240 tokens one column costs 20.24, and a further one 1 + 10.24
+    assert curve.added(1, 1, 10_240) == pytest.approx([0.0, 11.24 / 20.24])
+    assert curve.of(2, 10_240) == pytest.approx((20.24 + 11.24) / 20.24)
+
+
+def test_what_context_costs_does_not_move_the_curve() -> None:
+    curve = RoundCost({1: 10.0, 11: 20.0}, follows=True, per_attended=0.001)
+    for _ in range(100):
+        curve.observe(11, 20.0 + 0.001 * 11 * 8000, attended=11 * 8000)
+    assert curve.of(11) == pytest.approx(2.0)
