@@ -87,6 +87,29 @@ async def test_a_copying_request_is_coloured_and_its_source_lit(
             )
 
 
+async def test_a_place_that_was_copied_twice_is_lit_for_both(
+    serve: Serve, tokenizer: Tokenizer, open_page: OpenPage
+) -> None:
+    ids = tokenizer.encode_text(FILE).tolist()
+
+    async def script(turn: Turn) -> None:
+        prompt = turn.generate.prompt_ids.tolist()
+        at = next(i for i in range(len(prompt)) if prompt[i : i + len(ids)] == ids)
+        spans = (span(1, 9, "prompt", at + 1), span(9, 15, "prompt", at + 2))
+        turn.drafts = DraftRecord(spans=spans, dropped=0)
+        await turn.tokens([ids[0], *ids[1:9], *ids[2:8]])
+        await turn.finish("length")
+
+    async with serve(script) as served:
+        await served.chat(messages=ASKING)
+        async with open_page(served.url) as page:
+            for i_copy in range(2):
+                copied = page.locator("#output .seg.prompt").nth(i_copy)
+                await copied.hover()
+                lit = await page.locator("#source mark.chosen").all_text_contents()
+                assert "".join(lit) == await copied.text_content()
+
+
 async def test_a_running_request_grows_before_ones_eyes(
     serve: Serve, tokenizer: Tokenizer, open_page: OpenPage
 ) -> None:

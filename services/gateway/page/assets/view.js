@@ -136,7 +136,7 @@ export class RequestView {
     spans[index].classList.add("chosen");
     if (segment.source !== undefined) this.#showSource(segment.source, index);
     for (const lit of $("source").querySelectorAll(".chosen")) lit.classList.remove("chosen");
-    for (const lit of $("source").querySelectorAll(`[data-segment="${index}"]`)) lit.classList.add("chosen");
+    for (const lit of $("source").querySelectorAll(`[data-segments~="${index}"]`)) lit.classList.add("chosen");
     reveal($("source"), $("source").querySelector(".chosen"));
     if (focus) {
       for (const other of $("output").querySelectorAll('[tabindex="0"]')) other.tabIndex = -1;
@@ -179,21 +179,23 @@ export class RequestView {
   }
 }
 
-// The text in pieces: what was copied is marked with the last segment that copied it.
+// The text in pieces: what was copied is marked with all segments that copied it, in the last one's colour.
 function lit(text, ranges) {
   const edges = new Set([0, text.length]);
   for (const r of ranges) { edges.add(r.from); edges.add(r.to); }
   const sorted = [...edges].sort((a, b) => a - b);
   const owners = new Map();
   const places = new Map(sorted.map((edge, i) => [edge, i]));
-  for (const r of ranges) for (let i = places.get(r.from); i < places.get(r.to); i++) owners.set(i, r);
+  for (const r of ranges) for (let i = places.get(r.from); i < places.get(r.to); i++) owners.set(i, [...(owners.get(i) ?? []), r]);
   const pieces = [];
   for (let i = 0; i + 1 < sorted.length; i++) {
     const piece = text.slice(sorted[i], sorted[i + 1]);
-    const owner = owners.get(i);
-    if (!owner) { pieces.push(document.createTextNode(visible(piece))); continue; }
-    const mark = element("mark", owner.kind, piece);
-    mark.dataset.segment = owner.index;
+    const owning = owners.get(i);
+    if (!owning) { pieces.push(document.createTextNode(visible(piece))); continue; }
+    const last = owning[owning.length - 1];
+    const mark = element("mark", last.kind, piece);
+    mark.dataset.segment = last.index;
+    mark.dataset.segments = owning.map((owner) => owner.index).join(" ");
     pieces.push(mark);
   }
   return pieces;
