@@ -168,6 +168,8 @@ class Supervisor:
                 continue
             for child in self.children:
                 if child.service == message.service and child.process.pid == message.pid:
+                    if child.was_ready and not child.ready:
+                        self._log.info("service_back", back=child.service)
                     child.ready = child.was_ready = True
 
     def _watch(self, child: Child) -> int | None:

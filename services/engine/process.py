@@ -101,7 +101,7 @@ def main(argv: list[str]) -> None:
     runner = Runner(model, kv, device)
     draft_width = max(limits.draft_tokens, limits.ngram_draft_tokens)
     curve = runner.rehearse(max(2, min(draft_width + 1, context)))
-    per_attended = runner.rehearse_context(context)
+    per_attended = runner.rehearse_context(context) if drafting is not None else 0.0
     neural = None
     if config.spec == "mtp":
         neural = MtpDrafter(

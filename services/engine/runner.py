@@ -76,13 +76,7 @@ class Runner:
         drafters learn what a pass costs. Seconds by columns, from 1 to about `widest` >= 2."""
         widths = [w for w in REHEARSED_COLUMNS if w < widest] + [widest]
         self._rehearse(widths[-1])
-        seconds = {}
-        for columns in widths:
-            taken = [self._rehearse(columns)]
-            while len(taken) < REHEARSALS and sum(taken) < REHEARSAL_S:
-                taken.append(self._rehearse(columns))
-            seconds[columns] = min(taken)
-        return seconds
+        return {columns: self._fastest(columns) for columns in widths}
 
     def rehearse_context(self, context: int) -> float:
         """Seconds that a column takes longer for each token that it attends to, measured as far
@@ -90,14 +84,19 @@ class Runner:
         start = min(context - CONTEXT_COLUMNS, FAR_TOKENS)
         if start < 1:
             return 0.0
-        near, far = (
-            min(self._rehearse(CONTEXT_COLUMNS, at) for _ in range(REHEARSALS)) for at in (0, start)
-        )
+        near, far = (self._fastest(CONTEXT_COLUMNS, at) for at in (0, start))
         return max(0.0, far - near) / (CONTEXT_COLUMNS * start)
 
     def any_state(self) -> torch.Tensor:
         """[1, hidden], of a throw-away pass in slot 0."""
         return self._model.forward(self._blank(1), self._kv).hidden
+
+    def _fastest(self, columns: int, start: int = 0) -> float:
+        """Of a few passes behind `start` tokens; few if they take long."""
+        taken = [self._rehearse(columns, start)]
+        while len(taken) < REHEARSALS and sum(taken) < REHEARSAL_S:
+            taken.append(self._rehearse(columns, start))
+        return min(taken)
 
     def _rehearse(self, columns: int, start: int = 0) -> float:
         batch = self._blank(columns, start)

@@ -57,6 +57,7 @@ def test_killing_the_indexer_changes_nothing_that_a_client_sees(
     assert during["choices"] == before["choices"]
     assert wait_for(lambda: _other_child(server, "indexer", old))
     assert b"service_died" in server.output.read_bytes()
+    assert wait_for(lambda: b"service_back" in server.output.read_bytes())
     assert server.stop() == 0
 
 

@@ -13,6 +13,7 @@ from services.engine.checkpoint.metadata import Metadata
 from services.engine.checkpoint.safetensors_writer import write_bf16
 from services.engine.checkpoint.tokenizer_files import write_tokenizer
 from services.engine.models.config import parse_config
+from services.engine.models.projections import layer_projections
 from shared.errors import CheckpointError
 
 # GGUF's name of each part of a layer, and ours.
@@ -151,14 +152,8 @@ def _expected_shapes(config: dict[str, Any]) -> dict[str, tuple[int, ...]]:
     keys = config["num_key_value_heads"] * config["head_dim"]
     shapes: dict[str, tuple[int, ...]] = {
         "input_layernorm": (hidden,),
-        "self_attn.q_proj": (queries, hidden),
-        "self_attn.k_proj": (keys, hidden),
-        "self_attn.v_proj": (keys, hidden),
-        "self_attn.o_proj": (hidden, queries),
         "post_attention_layernorm": (hidden,),
-        "mlp.gate_proj": (inner, hidden),
-        "mlp.up_proj": (inner, hidden),
-        "mlp.down_proj": (hidden, inner),
+        **layer_projections(hidden=hidden, inner=inner, queries=queries, keys=keys),
     }
     whole: dict[str, tuple[int, ...]] = {
         "model.embed_tokens.weight": (config["vocab_size"], hidden),

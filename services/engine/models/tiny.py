@@ -13,6 +13,8 @@ import torch
 from safetensors.torch import save_file
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
+from services.engine.models.projections import layer_projections
+
 SPECIAL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 CHAT_TEMPLATE = (
     "{% for message in messages %}"
@@ -124,15 +126,7 @@ class _Weights:
         keys = config["num_key_value_heads"] * config["head_dim"]
         self.add_norm(f"{prefix}.input_layernorm")
         self.add_norm(f"{prefix}.post_attention_layernorm")
-        sizes = {
-            "self_attn.q_proj": (queries, hidden),
-            "self_attn.k_proj": (keys, hidden),
-            "self_attn.v_proj": (keys, hidden),
-            "self_attn.o_proj": (hidden, queries),
-            "mlp.gate_proj": (inner, hidden),
-            "mlp.up_proj": (inner, hidden),
-            "mlp.down_proj": (hidden, inner),
-        }
+        sizes = layer_projections(hidden=hidden, inner=inner, queries=queries, keys=keys)
         for part, (rows, columns) in sizes.items():
             self.add(f"{prefix}.{part}", rows, columns)
             if config["attention_bias" if part.startswith("self_attn") else "mlp_bias"]:

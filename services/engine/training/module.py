@@ -6,6 +6,7 @@ import torch
 from torch.nn import functional
 
 from services.engine.models.config import LlamaConfig
+from services.engine.models.projections import layer_projections
 from services.engine.models.rope import Rope, rotate
 from services.engine.models.weights import Weights
 
@@ -109,15 +110,7 @@ def initial_weights(config: LlamaConfig, target: Weights) -> dict[str, torch.Ten
     """
     hidden, inner = config.hidden_size, config.intermediate_size
     queries, keys = config.heads * config.head_dim, config.kv_heads * config.head_dim
-    sizes = {
-        "self_attn.q_proj": (queries, hidden),
-        "self_attn.k_proj": (keys, hidden),
-        "self_attn.v_proj": (keys, hidden),
-        "self_attn.o_proj": (hidden, queries),
-        "mlp.gate_proj": (inner, hidden),
-        "mlp.up_proj": (inner, hidden),
-        "mlp.down_proj": (hidden, inner),
-    }
+    sizes = layer_projections(hidden=hidden, inner=inner, queries=queries, keys=keys)
     last = f"model.layers.{config.layers - 1}."
 
     def take(name: str, *shape: int) -> torch.Tensor:

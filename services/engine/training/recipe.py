@@ -26,13 +26,9 @@ class Recipe:
 
     def check(self) -> None:
         """Raises ConfigError: a value that could not work, in one sentence."""
-        least = {"row_tokens": 64, "heldout": 2, "shortlist": 16}
+        least = {"seed": 0, "learning_rate": 0, "row_tokens": 64, "heldout": 2, "shortlist": 16}
         for field in dataclasses.fields(self):
             value, low = getattr(self, field.name), least.get(field.name, 1)
-            if field.name == "seed":
-                low = 0
-            if field.name == "learning_rate":
-                low = 0
             if value < low:
                 flag = "--" + field.name.replace("_", "-")
                 raise ConfigError(f"{flag} {value} is too small; use at least {low}")
