@@ -21,6 +21,7 @@ from bench.first_light import Bar, progress, report
 from bench.gateway.rig import Rig, paced, rig
 from services.engine.checkpoint.fetch import default_folder
 from services.gateway.metrics import Metrics
+from services.gateway.outcome import Outcome
 from services.gateway.request_log import RequestLog
 from shared.messages import SourceStats
 from shared.tokenizer import Tokenizer
@@ -87,8 +88,16 @@ def request_log(repeats: int) -> float:
         SourceStats(kind=kind, rounds=9, drafted_tokens=99, accepted_tokens=50)
         for kind in ("prompt", "derived", "output")
     )
-    stats, request = make_stats(4000, 500, sources), {"request_id": "r", "client": "bench"}
-    timings: dict[str, float | None] = {"ttft": 0.1, "prepare": 0.01, "total": 1.0}
+    request = {"request_id": "r", "client": "bench"}
+    outcome = Outcome(
+        reason="stop",
+        stats=make_stats(4000, 500, sources),
+        completion_tokens=500,
+        reasoning_tokens=0,
+        tool_calls=0,
+        timings={"ttft": 0.1, "prepare": 0.01, "total": 1.0},
+        archive={},
+    )
     taken = []
     with (
         tempfile.TemporaryDirectory(prefix="ninfer-bench-") as folder,
@@ -99,7 +108,7 @@ def request_log(repeats: int) -> float:
         for _ in range(repeats):
             began_s = time.perf_counter()
             log.request_start(request)
-            log.request_done(request, "stop", stats, 500, timings, archive={})
+            log.request_done(request, outcome)
             taken.append(time.perf_counter() - began_s)
         log.close()
         structlog.reset_defaults()

@@ -1,12 +1,13 @@
 """How many requests may be open at once."""
 
 from services.gateway.engine_link import EngineLink
-from shared.errors import EngineDead, Overloaded, ShuttingDown
+from shared.errors import BadParameter, EngineDead, Overloaded, ShuttingDown
 from shared.messages import EngineReady
 
 
 class Admission:
-    """Counts requests from when their body is there until the engine's last word on them."""
+    """Counts requests, each of their choices, from when their body is there until the engine's
+    last word on them."""
 
     def __init__(self, link: EngineLink) -> None:
         self._link = link
@@ -22,8 +23,8 @@ class Admission:
         """No more requests: the server is shutting down."""
         self._closed = True
 
-    def check(self) -> EngineReady:
-        """The engine that serves now, if it has room. Takes no place.
+    def check(self, places: int = 1) -> EngineReady:
+        """The engine that serves now, if it has so much room. Takes no place.
 
         Raises:
             EngineDead: there is none, or the server is shutting down.
@@ -34,7 +35,7 @@ class Admission:
             raise ShuttingDown("the server is shutting down")
         if engine is None:
             raise EngineDead("the engine is loading or restarting; try again")
-        if self.open >= engine.limits.max_concurrency + engine.limits.max_waiting:
+        if self.open + places > _capacity(engine):
             raise Overloaded("too many requests are open; try again")
         return engine
 
@@ -44,6 +45,28 @@ class Admission:
         self.open += 1
         return engine
 
-    def leave(self) -> None:
-        assert self.open > 0
-        self.open -= 1
+    def enter_choices(self, count: int) -> None:
+        """The places of a request's other choices, all or none: one is taken already.
+
+        Raises:
+            BadParameter: it asks for more than the server ever takes.
+            EngineDead, Overloaded: as `check`.
+        """
+        if count == 1:
+            return
+        engine = self._link.ready
+        if engine is not None and count > _capacity(engine):
+            raise BadParameter(
+                f"this server runs and queues at most {_capacity(engine)} choices at once",
+                param="n",
+            )
+        self.check(count - 1)
+        self.open += count - 1
+
+    def leave(self, places: int = 1) -> None:
+        assert self.open >= places
+        self.open -= places
+
+
+def _capacity(engine: EngineReady) -> int:
+    return engine.limits.max_concurrency + engine.limits.max_waiting

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, assert_never
 
@@ -12,11 +13,12 @@ from services.gateway.draft_records import DraftRecords
 from services.gateway.draft_session import NamedSession
 from services.gateway.engine_link import EngineLink, Reply
 from services.gateway.indexer_link import IndexerLink
+from services.gateway.outcome import Outcome
 from services.gateway.output.events import Event, merged
 from services.gateway.output.output import Output
 from services.gateway.output.token_logprobs import LogprobCollector
 from services.gateway.page.recent import RecentRequest, RecentRequests
-from services.gateway.request_log import RequestLog, describe_error
+from services.gateway.request_log import GenerationLog, describe_error
 from services.gateway.token_gaps import TokenGaps
 from shared.errors import EngineDead, NinferError, by_code
 from shared.messages import (
@@ -67,7 +69,7 @@ class Generation:
 
     link: EngineLink
     indexer: IndexerLink
-    log: RequestLog
+    log: GenerationLog
     drafts: DraftRecords
     gaps: TokenGaps
     recent: RecentRequests
@@ -78,6 +80,7 @@ class Generation:
     session: NamedSession
     calls: CallListener
     began_s: float
+    on_first: Callable[[], None] | None = None  # called with the first tokens; may raise
     ended: bool = False
     finished: Finished | None = None
     _prepared_s: float = 0.0
@@ -121,8 +124,10 @@ class Generation:
         self.log.request_start(self.described)
         self._shown = self.recent.begin(self.described, self.generate, index)
 
-    async def next_events(self, within_s: float) -> list[Event] | None:
+    async def next_events(self, within_s: float | None) -> list[Event] | None:
         """The next events; none at an end without more; None if the time passed without one.
+
+        Cancelling it loses nothing.
 
         Raises:
             ServiceError, RequestError: the engine failed the request or died.
@@ -216,6 +221,8 @@ class Generation:
             self.recent.take(self._shown, reply, now_s)
         if self._first_tokens_s is None:
             self._first_tokens_s = now_s
+            if self.on_first is not None:
+                self.on_first()
         self._copied += reply.copied
         was_stopped = self.output.stop is not None
         tokens, reasoning = self.output.tokens, self.output.reasoning_tokens
@@ -263,24 +270,23 @@ class Generation:
     def _log_done(self, finished: Finished, reason: str, completion_tokens: int) -> None:
         now_s = time.monotonic()
         first = self._first_text_s
-        timings = {
-            "prepare": self._prepared_s,
-            "ttft": None if first is None else first - self.began_s,
-            "total": now_s - self.began_s,
-        }
+        outcome = Outcome(
+            reason=reason,
+            stats=finished.stats,
+            completion_tokens=completion_tokens,
+            reasoning_tokens=self.output.reasoning_tokens,
+            tool_calls=self.output.calls,
+            timings={
+                "prepare": self._prepared_s,
+                "ttft": None if first is None else first - self.began_s,
+                "total": now_s - self.began_s,
+            },
+            archive=self.session.logged(finished),
+        )
         self.drafts.keep(self.generate.request_id, finished.stats, finished.drafts)
         if self._shown is not None:
             self.recent.finish(self._shown, reason, finished)
-        self.log.request_done(
-            self.described,
-            reason,
-            finished.stats,
-            completion_tokens,
-            timings,
-            archive=self.session.logged(finished),
-            reasoning_tokens=self.output.reasoning_tokens,
-            tool_calls=self.output.calls,
-        )
+        self.log.request_done(self.described, outcome)
 
     def _mark(self, events: list[Event]) -> list[Event]:
         if events and self._first_text_s is None:

@@ -115,6 +115,7 @@ class Request(msgspec.Struct, kw_only=True):
     has_prediction: bool | UnsetType = UNSET
     stop_count: int | UnsetType = UNSET
     model: str | UnsetType = UNSET
+    n: Annotated[int | UnsetType, said("how many choices were asked for")] = UNSET
     prompt_tokens: int | UnsetType = UNSET
     output_limit: Annotated[int | UnsetType, said("tokens, cut by the context")] = UNSET
     requested_output_tokens: int | UnsetType = UNSET
@@ -128,8 +129,29 @@ class Request(msgspec.Struct, kw_only=True):
     ] = UNSET
 
 
+class Choice(msgspec.Struct, kw_only=True):
+    """One of several answers to a request."""
+
+    index: int
+    finish_reason: str
+    completion_tokens: int
+    decode_passes: int
+    reasoning_tokens: int
+    tool_calls: int
+    drafted_tokens: int
+    accepted_tokens: int
+
+
 class Result(msgspec.Struct, kw_only=True):
-    finish_reason: Annotated[str, said("stop, stop_string, length, context or cancelled")]
+    """Of several choices together; the prompt counts once."""
+
+    finish_reason: Annotated[
+        str,
+        said(
+            "stop, stop_string, length, context or cancelled; of several choices the first one's,"
+            " or cancelled if any was"
+        ),
+    ]
     prompt_tokens: int
     completion_tokens: Annotated[int, said("up to a stop string, if one ended it")]
     computed_prefill_tokens: Annotated[int, said("prompt tokens that the model computed")]
@@ -146,10 +168,12 @@ class Result(msgspec.Struct, kw_only=True):
     decode_passes: Annotated[int, said("passes of the model behind the prompt's")]
     reasoning_tokens: int
     tool_calls: int
+    choices: Annotated[list[Choice] | UnsetType, said("where n was over 1, by index")] = UNSET
 
 
 class Timings(msgspec.Struct, kw_only=True):
-    """Seconds by monotonic clocks, unrounded."""
+    """Seconds by monotonic clocks, unrounded. Of several choices: queue and prefill of the first,
+    which computes the prompt; decode until the last has ended; forward and host of that one."""
 
     prepare: Annotated[float, said("parse, template, tokenise")]
     queue: Annotated[float, said("from the engine's receipt to the first prefill pass")]

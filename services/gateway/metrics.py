@@ -8,7 +8,8 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics
 
-from shared.messages import GenerationStats, SpeculativeStats
+from services.gateway.outcome import Outcome
+from shared.messages import SpeculativeStats
 
 # vLLM's buckets, so that its dashboards and alerts fit.
 TTFT_S = (
@@ -43,16 +44,9 @@ class Metrics:
     def request_start(self, request: dict[str, Any]) -> None:
         """Counted at its end."""
 
-    def request_done(
-        self,
-        request: dict[str, Any],
-        reason: str,
-        stats: GenerationStats,
-        completion_tokens: int,
-        timings: dict[str, float | None],
-    ) -> None:
-        self._requests.count(reason, stats, completion_tokens, timings)
-        self._drafts.count(stats.speculative)
+    def request_done(self, request: dict[str, Any], outcome: Outcome) -> None:
+        self._requests.count(outcome)
+        self._drafts.count(outcome.stats.speculative)
 
     def request_error(self, request: dict[str, Any], phase: str, error: dict[str, Any]) -> None:
         self._errors.labels(*self.labels.values(), error["code"] or error["type"]).inc()
@@ -115,14 +109,11 @@ class _Requests:
     def failed(self) -> None:
         self._success.labels(*self._labels, "error").inc()
 
-    def count(
-        self,
-        reason: str,
-        stats: GenerationStats,
-        completion_tokens: int,
-        timings: dict[str, float | None],
-    ) -> None:
-        self._success.labels(*self._labels, FINISHED_REASONS.get(reason, "stop")).inc()
+    def count(self, outcome: Outcome) -> None:
+        """Once for a request, however many choices it has; a token's time is each output's own."""
+        stats = outcome.stats
+        reason = FINISHED_REASONS.get(outcome.reason, "stop")
+        self._success.labels(*self._labels, reason).inc()
         self._prompt.inc(stats.prompt_tokens)
         self._computed.inc(stats.computed_prefill_tokens)
         self._queries.inc(stats.prompt_tokens)
@@ -130,18 +121,20 @@ class _Requests:
         if stats.cached_tokens:
             self._reused.labels(*self._labels, stats.cached_from).inc(stats.cached_tokens)
         self._prompt_length.observe(stats.prompt_tokens)
-        self._output_length.observe(completion_tokens)
+        self._output_length.observe(outcome.completion_tokens)
         for histogram, name in (
             (self._ttft, "ttft"),
             (self._prepare, "prepare"),
             (self._total, "total"),
         ):
-            seconds = timings[name]
+            seconds = outcome.timings[name]
             if seconds is not None:
                 histogram.observe(seconds)
+        for output in outcome.each:
+            decoded = output.stats.output_tokens - 1  # the first comes from the prefill
+            if decoded > 0:
+                self._token.observe(output.stats.timings.decode_s / decoded)
         engine = stats.timings
-        if stats.output_tokens > 1:  # the first comes from the prefill
-            self._token.observe(engine.decode_s / (stats.output_tokens - 1))
         self._stages["queue"].observe(engine.queue_s)
         self._stages["prefill"].observe(engine.prefill_s)
         self._stages["decode"].observe(engine.decode_s)

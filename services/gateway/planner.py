@@ -2,8 +2,9 @@
 
 import asyncio
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -33,10 +34,23 @@ NEVER = -1e9  # logit bias, far below what any model says
 class Plan:
     generate: Generate
     index: BuildIndex | None  # None when the engine copies nothing
-    parser: OutputParser
+    new_parser: Callable[[], OutputParser]  # one for each choice
     stops: tuple[str, ...]
     described: dict[str, Any]  # for the log
     session: NamedSession = NamedSession()
+
+    def choice(self, index: int) -> tuple[Generate, BuildIndex | None]:
+        """The messages of one choice. The first is what a request for one alone would be; the
+        others draw with the seeds that follow its own, so each can be asked for again alone."""
+        if index == 0:
+            return self.generate, self.index
+        request_id = f"{self.generate.request_id}.{index}"
+        seed = (self.generate.sampling.seed + index) % 2**64
+        sampling = msgspec.structs.replace(self.generate.sampling, seed=seed)
+        generate = msgspec.structs.replace(self.generate, request_id=request_id, sampling=sampling)
+        if self.index is None:
+            return generate, None
+        return generate, msgspec.structs.replace(self.index, request_id=request_id)
 
 
 @dataclass(frozen=True)
@@ -99,11 +113,13 @@ class Planner:
                 cache_salt=request.wishes.cache_salt,
             ),
             index=index if copies else None,
-            parser=self._parser_for(request, prompt),
+            new_parser=partial(self._parser_for, request, prompt),
             stops=request.stops,
             described=self._described(request, len(prompt.ids), limit, sampling),
         )
         generate, session = await self.sessions.apply(plan.generate, request, headers)
+        if generate.session is not None and request.choices > 1:
+            raise BadParameter("a draft session goes on with one answer, so n must be 1", param="n")
         described = plan.described | {"draft_session": session.session_id}
         return replace(plan, generate=generate, session=session, described=described)
 
@@ -245,6 +261,7 @@ class Planner:
         shown = msgspec.to_builtins(sampling)
         return {
             "model": self.model_id,
+            "n": request.choices,
             "prompt_tokens": prompt_tokens,
             "output_limit": limit,
             "requested_output_tokens": self._asked_limit(request),

@@ -21,6 +21,7 @@ class Request:
     max_tokens: int | None = None
     sampling: dict[str, float | int] = field(default_factory=dict)  # what the client chose
     seed: int | None = None
+    choices: int = 1
     stops: tuple[str, ...] = ()
     predicted: str | None = None
     wishes: Wishes = Wishes()

@@ -10,7 +10,7 @@ import time
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 import structlog
@@ -18,12 +18,23 @@ import structlog
 from services.gateway.acceptance import acceptance
 from services.gateway.log_file import LogFile
 from services.gateway.log_lines import ARTIFACT_TYPE, SCHEMA_VERSION
+from services.gateway.outcome import Outcome
 from services.gateway.request_observer import RequestObserver
 from shared.errors import ConfigError, NinferError
 from shared.messages import EngineReady, GenerationStats
 
 MIB = 1 << 20
 LOGGED_CHARACTERS = 200  # of what is said about an error
+
+
+class GenerationLog(Protocol):
+    """What one generation reports: its start, then exactly one end."""
+
+    def request_start(self, request: dict[str, Any]) -> None: ...
+
+    def request_done(self, request: dict[str, Any], outcome: Outcome) -> None: ...
+
+    def request_error(self, request: dict[str, Any], phase: str, error: dict[str, Any]) -> None: ...
 
 
 class RequestLog:
@@ -68,35 +79,27 @@ class RequestLog:
         for observer in self._observers:
             observer.request_start(request)
 
-    def request_done(
-        self,
-        request: dict[str, Any],
-        reason: str,
-        stats: GenerationStats,
-        completion_tokens: int,
-        timings: dict[str, float | None],
-        *,
-        archive: dict[str, Any],
-        **output: int,
-    ) -> None:
-        """`output` counts what a protocol made of the output's text."""
-        engine = stats.timings
+    def request_done(self, request: dict[str, Any], outcome: Outcome) -> None:
+        stats, engine = outcome.stats, outcome.stats.timings
+        choices = [_choice(index, choice) for index, choice in enumerate(outcome.choices)]
         self._write(
             "request_done",
             request=request,
             result={
-                "finish_reason": reason,
+                "finish_reason": outcome.reason,
                 "prompt_tokens": stats.prompt_tokens,
-                "completion_tokens": completion_tokens,
+                "completion_tokens": outcome.completion_tokens,
                 "computed_prefill_tokens": stats.computed_prefill_tokens,
                 "prefix_cache_hit_tokens": stats.cached_tokens,
                 "prefix_cache_source": stats.cached_from,
                 "prefix_cache_end": stats.cached_until,
                 "decode_passes": stats.decode_passes,
-                **output,
+                "reasoning_tokens": outcome.reasoning_tokens,
+                "tool_calls": outcome.tool_calls,
+                **({"choices": choices} if choices else {}),
             },
             timings_seconds={
-                **timings,
+                **outcome.timings,
                 "queue": engine.queue_s,
                 "prefill": engine.prefill_s,
                 "decode": engine.decode_s,
@@ -107,13 +110,14 @@ class RequestLog:
             speculative=_plain(stats.speculative)
             | acceptance(stats.speculative)
             | {"sources": [_plain(source) for source in stats.speculative.sources]},
-            ngram_archive=archive,
+            ngram_archive=outcome.archive,
         )
-        shown = summary(stats, completion_tokens, timings["ttft"])
-        shown |= session_summary(request.get("draft_session"), archive)
-        self._log.info("request_done", request_id=request["request_id"], reason=reason, **shown)
+        shown = summary(outcome) | session_summary(request.get("draft_session"), outcome.archive)
+        self._log.info(
+            "request_done", request_id=request["request_id"], reason=outcome.reason, **shown
+        )
         for observer in self._observers:
-            observer.request_done(request, reason, stats, completion_tokens, timings)
+            observer.request_done(request, outcome)
 
     def request_error(self, request: dict[str, Any], phase: str, error: dict[str, Any]) -> None:
         self._write("request_error", request=request, phase=phase, error=error)
@@ -161,22 +165,37 @@ class RequestLog:
         return line
 
 
-def summary(stats: GenerationStats, completion_tokens: int, ttft_s: float | None) -> dict[str, Any]:
+def summary(outcome: Outcome) -> dict[str, Any]:
     """What a person wants on one line."""
+    stats, ttft_s = outcome.stats, outcome.timings["ttft"]
     copies = stats.speculative
-    # the first token comes from the prefill
-    decoded = max(0, completion_tokens - 1)
+    # the first token of each output comes from a prefill
+    decoded = sum(max(0, output.completion_tokens - 1) for output in outcome.each)
     decode_s = stats.timings.decode_s
     passes = stats.decode_passes
     return {
+        **({"choices": len(outcome.choices)} if outcome.choices else {}),
         "prompt": stats.prompt_tokens,
-        "output": completion_tokens,
+        "output": outcome.completion_tokens,
         "tok_s": round(decoded / decode_s, 1) if decode_s > 0 else None,
         "tokens_per_pass": round(decoded / passes, 2) if passes else None,
         "copies": f"{copies.ngram_accepted_tokens}/{copies.ngram_drafted_tokens}"
         f" in {copies.ngram_rounds} rounds",
         "ttft_s": None if ttft_s is None else round(ttft_s, 3),
         **lookup_summary(stats),
+    }
+
+
+def _choice(index: int, choice: Outcome) -> dict[str, Any]:
+    return {
+        "index": index,
+        "finish_reason": choice.reason,
+        "completion_tokens": choice.completion_tokens,
+        "decode_passes": choice.stats.decode_passes,
+        "reasoning_tokens": choice.reasoning_tokens,
+        "tool_calls": choice.tool_calls,
+        "drafted_tokens": choice.stats.speculative.drafted_tokens,
+        "accepted_tokens": choice.stats.speculative.accepted_tokens,
     }
 
 

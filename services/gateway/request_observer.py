@@ -2,7 +2,7 @@
 
 from typing import Any, Protocol
 
-from shared.messages import GenerationStats
+from services.gateway.outcome import Outcome
 
 
 class RequestObserver(Protocol):
@@ -12,15 +12,8 @@ class RequestObserver(Protocol):
 
     def request_start(self, request: dict[str, Any]) -> None: ...
 
-    def request_done(
-        self,
-        request: dict[str, Any],
-        reason: str,
-        stats: GenerationStats,
-        completion_tokens: int,
-        timings: dict[str, float | None],
-    ) -> None:
-        """`timings`: seconds of prepare, ttft (None without text) and total."""
+    def request_done(self, request: dict[str, Any], outcome: Outcome) -> None:
+        """Of all choices together, if the request asked for several."""
 
     def request_error(self, request: dict[str, Any], phase: str, error: dict[str, Any]) -> None: ...
 

@@ -3,7 +3,8 @@
 import asyncio
 import time
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, Protocol
 
 import structlog
 from aiohttp import web
@@ -12,21 +13,21 @@ from services.gateway.admission import Admission
 from services.gateway.archive_link import ArchiveLink
 from services.gateway.body_reader import BodyReader
 from services.gateway.call_memory import CallListener
+from services.gateway.choices import Choices
 from services.gateway.config import GatewayConfig
 from services.gateway.draft_records import DraftRecords
 from services.gateway.draft_session import generation_comment, generation_header
 from services.gateway.engine_link import EngineLink
-from services.gateway.generation import Generation
+from services.gateway.generation import Generation, Result
 from services.gateway.indexer_link import IndexerLink
 from services.gateway.metrics_collector import LiveMetrics
-from services.gateway.output.events import Event, merged
 from services.gateway.output.output import Output
 from services.gateway.page.recent import RecentRequests
 from services.gateway.planner import Plan, Planner
-from services.gateway.protocols.protocol import Head, ProtocolHandler, Reply
+from services.gateway.protocols.protocol import ChoicesHandler, Head, News, ProtocolHandler, Reply
 from services.gateway.protocols.usage import ninfer_object
 from services.gateway.request import Request
-from services.gateway.request_log import RequestLog, describe_error
+from services.gateway.request_log import GenerationLog, RequestLog, describe_error
 from services.gateway.token_gaps import TokenGaps
 from services.gateway.trace_parent import trace_of
 from shared.errors import EngineFault, NinferError
@@ -49,6 +50,20 @@ DISCONNECTED = {
 
 REQUEST_ID = web.RequestKey("request_id", str)
 ID_PREFIX = "req_"  # of calls that reach no protocol
+
+
+class Answer(Protocol[News]):
+    """A `Generation`, or `Choices`."""
+
+    @property
+    def ended(self) -> bool: ...
+
+    @property
+    def result(self) -> Result: ...
+
+    async def next_events(self, within_s: float) -> list[News] | None: ...
+
+    async def abandon(self) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -81,19 +96,21 @@ class GenerationService:
             "client": http.headers.get("User-Agent", "")[:CLIENT_CHARACTERS],
             **trace_of(http.headers),
         }
-        entered = False
-        generation: Generation | None = None
+        places = 0  # in the queue or on a row, one for each choice
+        generation: Generation | Choices | None = None
         try:
             self.admission.check()
             raw = await self.bodies.read(http)
             engine = self.admission.enter()
-            entered = True
+            places = 1
             # schemas become grammars there, which may take a while
             request = await asyncio.to_thread(protocol.parse, raw)
             described |= request.described
+            self.admission.enter_choices(request.choices)
+            places = request.choices
             plan = await self.planner.plan(request, http[REQUEST_ID], http.headers, engine)
             described |= plan.described
-            generation = self._begin(plan, described, began_s)
+            generation = self._begin(plan, request.choices, described, began_s)
         except NinferError as error:
             self.log.request_error(described, "prepare", describe_error(error))
             raise
@@ -101,57 +118,92 @@ class GenerationService:
             self.log.request_error(described, "prepare", DISCONNECTED)
             raise
         finally:
-            if entered and generation is None:
-                self.admission.leave()
+            if generation is None:
+                self.admission.leave(places)
         try:
-            prompt_tokens = len(plan.generate.prompt_ids)
-            progress = generation.progress
-            head = Head(http[REQUEST_ID], self.planner.model_id, prompt_tokens, progress)
-            reply = protocol.reply(request, head)
-            return await self._answer(http, request, reply, generation)
+            return await self._reply(http, protocol, request, plan, generation)
         finally:
-            self._let_go(generation)
+            self._let_go(generation, places)
 
-    def _begin(self, plan: Plan, described: dict[str, Any], began_s: float) -> Generation:
+    def _begin(
+        self, plan: Plan, choices: int, described: dict[str, Any], began_s: float
+    ) -> Generation | Choices:
         """Raises EngineDead. Never waits: nothing is registered that is not also let go."""
-        generation = Generation(
+
+        def make(index: int, log: GenerationLog) -> Generation:
+            return self._generation(plan, index, log, described, began_s=began_s)
+
+        answer = make(0, self.log) if choices == 1 else Choices(make, choices, self.log)
+        answer.start()
+        return answer
+
+    def _generation(
+        self,
+        plan: Plan,
+        choice: int,
+        log: GenerationLog,
+        described: dict[str, Any],
+        *,
+        began_s: float,
+    ) -> Generation:
+        generate, index = plan.choice(choice)
+        return Generation(
             link=self.link,
             indexer=self.indexer,
-            log=self.log,
+            log=log,
             drafts=self.drafts,
             gaps=self.gaps,
             recent=self.recent,
-            generate=plan.generate,
-            index=plan.index,
+            generate=generate,
+            index=index,
             output=Output(
                 self.tokenizer,
-                plan.parser,
+                plan.new_parser(),
                 plan.stops,
-                min_tokens=plan.generate.min_output_tokens,
-                stop_ids=plan.generate.stop_ids,
+                min_tokens=generate.min_output_tokens,
+                stop_ids=generate.stop_ids,
             ),
             described=described,
             session=plan.session,
             calls=CallListener(self.planner.calls),
             began_s=began_s,
         )
-        generation.start()
-        return generation
+
+    async def _reply(
+        self,
+        http: web.Request,
+        protocol: ProtocolHandler,
+        request: Request,
+        plan: Plan,
+        answer: Generation | Choices,
+    ) -> web.StreamResponse:
+        prompt_tokens = len(plan.generate.prompt_ids)
+
+        def head(generation: Generation, choice: int) -> Head:
+            name = self.planner.model_id
+            return Head(http[REQUEST_ID], name, prompt_tokens, generation.progress, choice)
+
+        if isinstance(answer, Generation):
+            reply = protocol.reply(request, head(answer, 0))
+            return await self._answer(http, request, reply, answer)
+        assert isinstance(protocol, ChoicesHandler), "only such a protocol reads n"
+        heads = [head(generation, choice) for choice, generation in enumerate(answer.each)]
+        return await self._answer(http, request, protocol.choices(request, heads), answer)
 
     async def _answer(
-        self, http: web.Request, request: Request, reply: Reply, generation: Generation
+        self, http: web.Request, request: Request, reply: Reply[News], generation: Answer[News]
     ) -> web.StreamResponse:
         if request.stream:
             return await self._stream(http, generation, reply)
-        events: list[Event] = []
+        events: list[News] = []
         while not generation.ended:
             events += await generation.next_events(self.config.heartbeat_s) or ()
         result = generation.result
-        body = reply.body(merged(events), result, ninfer_object(result))
-        return web.json_response(body, headers=self._closing_headers(generation))
+        body = reply.body(events, result, ninfer_object(result))
+        return web.json_response(body, headers=generation_header(result.archive))
 
     async def _stream(
-        self, http: web.Request, generation: Generation, reply: Reply
+        self, http: web.Request, generation: Answer[News], reply: Reply[News]
     ) -> web.StreamResponse:
         response = web.StreamResponse(headers=STREAM_HEADERS)
         try:
@@ -169,7 +221,7 @@ class GenerationService:
         return response
 
     async def _events(
-        self, response: web.StreamResponse, generation: Generation, reply: Reply
+        self, response: web.StreamResponse, generation: Answer[News], reply: Reply[News]
     ) -> None:
         """Everything after the opening. After an error no end of stream is written."""
         beat_s = time.monotonic() + self.config.heartbeat_s
@@ -183,7 +235,9 @@ class GenerationService:
                 if written:
                     await self._write(response, written)
                     beat_s = time.monotonic() + self.config.heartbeat_s
-            end = reply.terminal(generation.result, self._closing_comment(generation))
+            result = generation.result
+            # what only the end can tell: SSE comments in front of the terminal events
+            end = reply.terminal(result, generation_comment(result.archive))
         except (NinferError, ConnectionError, TimeoutError):
             raise
         except Exception as exc:
@@ -192,28 +246,20 @@ class GenerationService:
             raise EngineFault("internal error") from exc
         await self._write(response, end)
 
-    def _closing_headers(self, generation: Generation) -> dict[str, str]:
-        """Headers of a whole answer that only its end can tell."""
-        return generation_header(generation.result.archive)
-
-    def _closing_comment(self, generation: Generation) -> bytes:
-        """The same in a stream: SSE comments in front of the terminal events."""
-        return generation_comment(generation.result.archive)
-
     async def _write(self, response: web.StreamResponse, data: bytes) -> None:
         """Raises TimeoutError: the write buffer stayed full."""
         async with asyncio.timeout(self.config.slow_reader_s):
             await response.write(data)
 
-    def _let_go(self, generation: Generation) -> None:
+    def _let_go(self, generation: Generation | Choices, places: int) -> None:
         """After an answer, or of a client that left in any way and at any moment."""
         if generation.ended:
-            self.admission.leave()
+            self.admission.leave(places)
             return
         task = asyncio.get_running_loop().create_task(generation.abandon())
         self.abandoned.add(task)
-        task.add_done_callback(self._abandoned)
+        task.add_done_callback(partial(self._abandoned, places=places))
 
-    def _abandoned(self, task: asyncio.Task[None]) -> None:
+    def _abandoned(self, task: asyncio.Task[None], *, places: int) -> None:
         self.abandoned.discard(task)
-        self.admission.leave()
+        self.admission.leave(places)

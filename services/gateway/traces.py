@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from shared.messages import GenerationStats
+from services.gateway.outcome import Outcome
 
 EXPORT_S = 2.0  # for one try; a collector that is away costs spans, never an answer
 TRACES_PATH = "/v1/traces"
@@ -50,19 +50,13 @@ class Traces:
     def request_start(self, request: dict[str, Any]) -> None:
         self._started_ns[request["request_id"]] = time.time_ns()
 
-    def request_done(
-        self,
-        request: dict[str, Any],
-        reason: str,
-        stats: GenerationStats,
-        completion_tokens: int,
-        timings: dict[str, float | None],
-    ) -> None:
+    def request_done(self, request: dict[str, Any], outcome: Outcome) -> None:
+        stats, timings = outcome.stats, outcome.timings
         self._started_ns.pop(request["request_id"], None)
         now_ns = time.time_ns()
         began_ns = now_ns - _ns(timings["total"])
         span = self._span(request, began_ns)
-        span.set_attributes(_outcome(reason, stats, completion_tokens, timings))
+        span.set_attributes(_attributes(outcome))
         at_ns = began_ns
         for name, seconds in (
             ("prepare", timings["prepare"]),
@@ -103,6 +97,7 @@ class Traces:
             "gen_ai.response.model": self._model_name,
             "gen_ai.response.id": request["request_id"],
             "gen_ai.request.max_tokens": request.get("output_limit"),
+            "gen_ai.request.choice.count": _several(request.get("n")),
             "ninfer.protocol": request.get("protocol"),
             **{name: sampling.get(own) for own, name in SAMPLING.items()},
         }
@@ -118,14 +113,13 @@ class Traces:
         )
 
 
-def _outcome(
-    reason: str, stats: GenerationStats, completion_tokens: int, timings: dict[str, float | None]
-) -> dict[str, Any]:
+def _attributes(outcome: Outcome) -> dict[str, Any]:
+    stats, timings = outcome.stats, outcome.timings
     drafts = stats.speculative
     values: dict[str, Any] = {
-        "gen_ai.response.finish_reasons": (reason,),
+        "gen_ai.response.finish_reasons": tuple(output.reason for output in outcome.each),
         "gen_ai.usage.input_tokens": stats.prompt_tokens,
-        "gen_ai.usage.output_tokens": completion_tokens,
+        "gen_ai.usage.output_tokens": outcome.completion_tokens,
         "gen_ai.usage.cache_read.input_tokens": stats.cached_tokens,
         "ninfer.decode_passes": stats.decode_passes,
         "ninfer.drafted_tokens": drafts.drafted_tokens,
@@ -136,6 +130,11 @@ def _outcome(
     if timings["ttft"] is not None:
         values["gen_ai.server.time_to_first_token"] = timings["ttft"]
     return values
+
+
+def _several(choices: int | None) -> int | None:
+    """The conventions want the count only where it is not 1."""
+    return choices if choices and choices > 1 else None
 
 
 def _ns(seconds: float | None) -> int:

@@ -11,6 +11,7 @@ from services.gateway.log_lines import (
     RequestDone,
     RequestError,
     RequestStart,
+    Result,
     ServerStart,
 )
 
@@ -44,7 +45,13 @@ def shown(line: AnyLine) -> Text | None:
 def tokens_per_pass(line: RequestDone) -> float | None:
     """Of the decode passes; None without one."""
     passes = line.result.decode_passes
-    return (line.result.completion_tokens - 1) / passes if passes else None
+    return decoded_tokens(line.result) / passes if passes else None
+
+
+def decoded_tokens(result: Result) -> int:
+    """Without the first of each output, which a prompt's pass yields."""
+    outputs = [result] if result.choices is UNSET else result.choices
+    return sum(max(0, output.completion_tokens - 1) for output in outputs)
 
 
 def _done(text: Text, line: RequestDone) -> None:
@@ -57,6 +64,8 @@ def _done(text: Text, line: RequestDone) -> None:
     reused = result.prefix_cache_hit_tokens / result.prompt_tokens if result.prompt_tokens else 0
     text.append(f" ({reused:4.0%} reused)", "green" if reused >= 0.5 else "dim")
     text.append(f" {result.completion_tokens:>5} out in {timings.total:6.2f} s")
+    if result.choices is not UNSET:
+        text.append(f" of {len(result.choices)} choices", "dim")
     each = tokens_per_pass(line)
     if each is not None:
         style = "bold green" if each >= FAST else "red" if each < SLOW else ""

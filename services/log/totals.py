@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from msgspec import UNSET
 
 from services.gateway.log_lines import AnyLine, Request, RequestDone, RequestError
+from services.log.tail import decoded_tokens
 
 GROUPS: dict[str, Callable[[Request], str | None]] = {
     "client": lambda r: r.client or None,
@@ -24,7 +25,7 @@ class Total:
     prompt_tokens: int = 0
     reused_tokens: int = 0
     output_tokens: int = 0
-    decoded_tokens: int = 0  # without the first of each request, which its prompt's pass yields
+    decoded_tokens: int = 0  # without the first of each output, which a prompt's pass yields
     decode_passes: int = 0
     drafted_tokens: int = 0
     accepted_tokens: int = 0
@@ -38,7 +39,7 @@ class Total:
         self.prompt_tokens += result.prompt_tokens
         self.reused_tokens += result.prefix_cache_hit_tokens
         self.output_tokens += result.completion_tokens
-        self.decoded_tokens += max(0, result.completion_tokens - 1)
+        self.decoded_tokens += decoded_tokens(result)
         self.decode_passes += result.decode_passes
         self.drafted_tokens += line.speculative.drafted_tokens
         self.accepted_tokens += line.speculative.accepted_tokens

@@ -91,7 +91,7 @@ def test_a_stop_string_ends_the_text_before_it(server: Server) -> None:
         ({"max_tokens": True}, 400, "max_tokens"),
         ({"temperature": -0.1}, 400, "temperature"),
         ({"top_p": 0}, 400, "top_p"),
-        ({"n": 2}, 400, "n"),
+        ({"n": 5}, 400, "n"),
         ({"logprobs": 3}, 400, "logprobs"),
         ({"presence_penalty": 3}, 400, "presence_penalty"),
         ({"response_format": {"type": "yaml"}}, 400, "response_format.type"),

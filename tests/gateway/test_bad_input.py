@@ -56,7 +56,8 @@ REFUSED: list[tuple[dict[str, Any], int, str, str | None]] = [
     ({"stream_options": {"include_usage": 1}}, 400, "", "stream_options.include_usage"),
     ({"prediction": {"type": "content"}}, 400, "", "prediction.content"),
     ({"prediction": {"type": "magic", "content": "x"}}, 400, "", "prediction.type"),
-    ({"n": 2}, 400, "", "n"),
+    ({"n": 17}, 400, "", "n"),
+    ({"n": 5}, 400, "", "n"),  # more than the engine ever takes
     ({"n": 0}, 400, "", "n"),
     ({"top_logprobs": 3}, 400, "", "top_logprobs"),
     ({"logprobs": True, "top_logprobs": 21}, 400, "", "top_logprobs"),

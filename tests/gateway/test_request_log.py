@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from services.gateway.outcome import Outcome
 from services.gateway.request_log import RequestLog, redact
 from shared.errors import ConfigError
 from shared.messages import ArchiveStats, SourceStats
@@ -115,7 +116,7 @@ QUOTING: list[dict[str, Any]] = [
     {"response_format": {"type": SECRET}},
     {"tools": [{"type": SECRET}]},
     {"prediction": {"type": SECRET, "content": ""}},
-    {"metadata": SECRET, "n": 2, "stop": [SECRET] * 20},
+    {"metadata": SECRET, "n": 17, "stop": [SECRET] * 20},
 ]
 
 
@@ -136,9 +137,12 @@ async def test_a_reason_says_nothing_that_the_client_wrote(
 async def test_the_terminal_says_why_a_request_was_refused(serve: Serve) -> None:
     with capture_logs() as printed:
         async with serve(say([])) as served:
-            await served.chat(n=2)
+            await served.chat(best_of=2)
     (line,) = [line for line in printed if line["event"] == "request_error"]
-    assert (line["param"], line["reason"]) == ("n", "n is not supported by this server")
+    assert (line["param"], line["reason"]) == (
+        "best_of",
+        "best_of is not supported by this server",
+    )
 
 
 async def test_the_terminal_tells_of_lookups_and_sessions(serve: Serve) -> None:
@@ -305,8 +309,16 @@ def test_lines_are_flushed_one_by_one(tmp_path: Path) -> None:
     request: dict[str, Any] = {"request_id": "r", "client": "line\nbreak \x1b[31m"}
     log.request_start(request)
     assert len(path.read_text().splitlines()) == 1
-    timings: dict[str, float | None] = {"ttft": None}
-    log.request_done(request, "cancelled", make_stats(5, 0), 0, timings, archive={})
+    outcome = Outcome(
+        reason="cancelled",
+        stats=make_stats(5, 0),
+        completion_tokens=0,
+        reasoning_tokens=0,
+        tool_calls=0,
+        timings={"ttft": None},
+        archive={},
+    )
+    log.request_done(request, outcome)
     assert len(path.read_text().splitlines()) == 2
     log.close()
 

@@ -103,6 +103,7 @@ async def test_a_request_is_a_span_under_the_callers_with_its_stages(serve: Serv
     assert found["gen_ai.request.model"] == found["gen_ai.response.model"] == "tiny"
     assert found["gen_ai.response.id"] == done["request"]["request_id"]
     assert found["gen_ai.response.finish_reasons"] == ["length"]
+    assert "gen_ai.request.choice.count" not in found
     assert found["gen_ai.usage.input_tokens"] == done["request"]["prompt_tokens"]
     assert found["gen_ai.usage.output_tokens"] == 12
     assert found["gen_ai.request.max_tokens"] == 12
@@ -111,6 +112,18 @@ async def test_a_request_is_a_span_under_the_callers_with_its_stages(serve: Serv
     assert found["ninfer.accepted_tokens.tool"] == 9
     assert found["gen_ai.server.time_to_first_token"] > 0
     assert SECRET.encode() not in b"".join(collector.bodies)
+
+
+async def test_several_choices_are_one_span(serve: Serve) -> None:
+    async with collecting() as collector:
+        async with serve(copying, otlp_endpoint=collector.url) as served:
+            await served.chat(max_tokens=12, n=3)
+        spans = collector.spans()
+    assert set(spans) == {"chat tiny", "prepare", "queue", "prefill", "decode"}
+    found = attributes(spans["chat tiny"])
+    assert found["gen_ai.request.choice.count"] == 3
+    assert found["gen_ai.response.finish_reasons"] == ["length"] * 3
+    assert found["gen_ai.usage.output_tokens"] == 36
 
 
 async def test_stages_follow_one_another_inside_the_request(serve: Serve) -> None:

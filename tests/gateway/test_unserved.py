@@ -57,10 +57,10 @@ def _fitting(fields: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("fields", "is_refused"),
     [
-        ({"n": 1}, False),
-        ({"n": 1.0}, False),
-        ({"n": True}, True),
-        ({"n": 2}, True),
+        ({"best_of": 1}, False),
+        ({"best_of": 1.0}, False),
+        ({"best_of": True}, True),
+        ({"best_of": 2}, True),
         ({"use_beam_search": False}, False),
         ({"use_beam_search": 0}, True),
         ({"logprobs": 0}, True),

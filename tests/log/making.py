@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from services.gateway.outcome import Outcome, together
 from services.gateway.request_log import RequestLog
 from shared.messages import EngineLimits, EngineReady, ModelFacts, SourceStats
 from tests.scripted_engine import make_stats
@@ -76,17 +77,21 @@ class Log:
         total_s: float = 1.0,
         sources: tuple[SourceStats, ...] = (),
         tokens: int = 11,
+        choices: int = 1,
     ) -> None:
-        self.log.request_done(
-            self.request(request_id, client, session),
-            "stop",
-            make_stats(20, tokens, sources),
-            tokens,
-            TIMINGS | {"total": total_s},
-            archive=NO_ARCHIVE,
+        """`tokens` and `sources` are each choice's."""
+        outcome = Outcome(
+            reason="stop",
+            stats=make_stats(20, tokens, sources),
+            completion_tokens=tokens,
             reasoning_tokens=0,
             tool_calls=0,
+            timings=TIMINGS | {"total": total_s},
+            archive=NO_ARCHIVE,
         )
+        if choices > 1:
+            outcome = together([outcome] * choices)
+        self.log.request_done(self.request(request_id, client, session), outcome)
 
     def error(self, request_id: str, *, client: str = "codex/1") -> None:
         self.log.request_error(self.request(request_id, client, None), "prepare", ERROR)

@@ -222,6 +222,20 @@ def test_totals_by_client(log: Log, capsys: pytest.CaptureFixture[str]) -> None:
     assert len(rows) == 2
 
 
+def test_several_choices_are_one_request_with_a_first_token_each(
+    log: Log, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log.done("a", sources=(COPIES,), choices=3)
+    (alone,) = by_group([only(log)], "client").values()
+    log.done("b", sources=(COPIES,))
+    (one,) = by_group([only(log)], "client").values()
+    assert (alone.done, alone.output_tokens) == (1, 33)
+    assert alone.tokens_per_pass == one.tokens_per_pass
+    first, second = printed(capsys, "tail", log.path)
+    assert "33 out in   1.00 s of 3 choices   5.0 tokens/pass kept 24/45" in first
+    assert "11 out in   1.00 s   5.0 tokens/pass kept 8/15" in second
+
+
 def test_totals_by_source_begin_with_what_was_accepted_most(log: Log) -> None:
     other = SourceStats(kind="prompt", rounds=5, drafted_tokens=30, accepted_tokens=3)
     log.done("a", sources=(other, COPIES))

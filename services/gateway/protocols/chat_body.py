@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Meta
 
 from services.gateway.effort import Effort
-from services.gateway.protocols.decoding import MAX_MESSAGES, MAX_TOOLS, Count
+from services.gateway.protocols.decoding import MAX_MESSAGES, MAX_TOOLS, ChoiceCount, Count
 from services.gateway.protocols.decoding_fields import DecodingFields
 
 
@@ -77,6 +77,7 @@ class ChatBody(DecodingFields, kw_only=True):
     model: str | None = None
     max_tokens: Count | None = None
     max_completion_tokens: Count | None = None
+    n: ChoiceCount | None = None
     stop: str | list[str] | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None

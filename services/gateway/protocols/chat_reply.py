@@ -29,11 +29,13 @@ FINISH_REASONS = {
 
 
 class ChatReply:
-    """One completion's envelope: the same id, time and model in every event."""
+    """One completion's envelope: the same id, time and model in every event. It writes one choice,
+    the only one or one of several (`choices_reply.py`)."""
 
     def __init__(self, head: Head, *, with_usage: bool, with_timings: bool) -> None:
         created = int(time.time())
         self._base = {"id": head.request_id, "created": created, "model": head.model_id}
+        self._index = head.choice
         self._with_usage = with_usage
         self._progress = head.progress if with_timings else None
         self._calls = 0
@@ -54,18 +56,25 @@ class ChatReply:
         return self._chunk({})
 
     def terminal(self, result: Result, before: bytes) -> bytes:
+        return before + self.finish(result) + self.closing(result)
+
+    def finish(self, result: Result) -> bytes:
         facts = {"timings": timings(result.stats), "ninfer": ninfer_object(result)}
-        finish = self._chunk({}, FINISH_REASONS[result.reason], **facts)
-        usage = b""
-        if self._with_usage:
-            fields = {"choices": [], "usage": chat_usage(result), "timings": facts["timings"]}
-            usage = data({**self._base, "object": "chat.completion.chunk", **fields})
-        return before + finish + usage + DONE
+        return self._chunk({}, FINISH_REASONS[result.reason], **facts)
+
+    def closing(self, result: Result) -> bytes:
+        if not self._with_usage:
+            return DONE
+        fields = {"choices": [], "usage": chat_usage(result), "timings": timings(result.stats)}
+        return data({**self._base, "object": "chat.completion.chunk", **fields}) + DONE
 
     def failed(self, error: NinferError) -> bytes:
         return data(error_body(error))
 
     def body(self, events: list[Event], result: Result, ninfer: dict[str, Any]) -> dict[str, Any]:
+        return self.whole([self.choice(events, result)], result, ninfer)
+
+    def choice(self, events: list[Event], result: Result) -> dict[str, Any]:
         text = "".join(e.text for e in events if isinstance(e, Content))
         thought = "".join(e.text for e in events if isinstance(e, Reasoning))
         calls = calls_of(events)
@@ -78,16 +87,20 @@ class ChatReply:
             message["reasoning_content"] = thought
         if calls:
             message["tool_calls"] = calls
-        choice = {
-            "index": 0,
+        return {
+            "index": self._index,
             "message": message,
             "logprobs": logprobs_of(events),
             "finish_reason": FINISH_REASONS[result.reason],
         }
+
+    def whole(
+        self, choices: list[dict[str, Any]], result: Result, ninfer: dict[str, Any]
+    ) -> dict[str, Any]:
         return {
             **self._base,
             "object": "chat.completion",
-            "choices": [choice],
+            "choices": choices,
             "usage": chat_usage(result),
             "timings": timings(result.stats),
             "ninfer": ninfer,
@@ -100,7 +113,12 @@ class ChatReply:
         logprobs: dict[str, Any] | None = None,
         **facts: Any,
     ) -> bytes:
-        choice = {"index": 0, "delta": delta, "logprobs": logprobs, "finish_reason": finish_reason}
+        choice = {
+            "index": self._index,
+            "delta": delta,
+            "logprobs": logprobs,
+            "finish_reason": finish_reason,
+        }
         head = {**self._base, "object": "chat.completion.chunk"}
         return data({**head, "choices": [choice], **facts})
 

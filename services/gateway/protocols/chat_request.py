@@ -50,6 +50,7 @@ def parse(raw: bytes) -> Request:
         max_tokens=body.max_completion_tokens or body.max_tokens,
         sampling=sampling_of(body),
         seed=body.seed,
+        choices=body.n or 1,
         stops=check_stops(stops_of(body.stop), "stop"),
         predicted=_predicted_of(body),
         wishes=_wishes_of(body),

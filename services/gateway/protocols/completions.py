@@ -1,12 +1,14 @@
 """`POST /v1/completions`, the form before chats: a prompt that no template shapes."""
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from services.gateway.conversation import RawPrompt
 from services.gateway.generation import Result
 from services.gateway.output.events import Content, Event
 from services.gateway.protocols.chat_reply import FINISH_REASONS
+from services.gateway.protocols.choices_reply import ChoicesReply
 from services.gateway.protocols.completions_body import CompletionsBody
 from services.gateway.protocols.decoding import check_stops, decode
 from services.gateway.protocols.decoding_fields import sampling_of, stops_of, wishes_of
@@ -36,6 +38,7 @@ def parse(raw: bytes) -> Request:
         max_tokens=body.max_tokens,
         sampling=sampling_of(body),
         seed=body.seed,
+        choices=body.n or 1,
         stops=check_stops(stops_of(body.stop), "stop"),
         wishes=wishes_of(body, grammar=grammar_of(body)),
         metadata=body.metadata,
@@ -68,6 +71,8 @@ def _describe(body: CompletionsBody) -> dict[str, Any]:
 
 
 class CompletionsReply:
+    """One choice, the only one or one of several (`choices_reply.py`)."""
+
     def __init__(self, head: Head, *, with_usage: bool, with_timings: bool) -> None:
         self._base = {
             "id": head.request_id,
@@ -75,6 +80,7 @@ class CompletionsReply:
             "created": int(time.time()),
             "model": head.model_id,
         }
+        self._index = head.choice
         self._with_usage = with_usage
         self._progress = head.progress if with_timings else None
 
@@ -92,33 +98,49 @@ class CompletionsReply:
         return self._chunk("")
 
     def terminal(self, result: Result, before: bytes) -> bytes:
+        return before + self.finish(result) + self.closing(result)
+
+    def finish(self, result: Result) -> bytes:
         facts = {"timings": timings(result.stats), "ninfer": ninfer_object(result)}
-        finish = self._chunk("", FINISH_REASONS[result.reason], **facts)
-        usage = b""
-        if self._with_usage:
-            fields = {"choices": [], "usage": chat_usage(result), "timings": facts["timings"]}
-            usage = data({**self._base, **fields})
-        return before + finish + usage + DONE
+        return self._chunk("", FINISH_REASONS[result.reason], **facts)
+
+    def closing(self, result: Result) -> bytes:
+        if not self._with_usage:
+            return DONE
+        fields = {"choices": [], "usage": chat_usage(result), "timings": timings(result.stats)}
+        return data({**self._base, **fields}) + DONE
 
     def failed(self, error: NinferError) -> bytes:
         return data(error_body(error))
 
     def body(self, events: list[Event], result: Result, ninfer: dict[str, Any]) -> dict[str, Any]:
+        return self.whole([self.choice(events, result)], result, ninfer)
+
+    def choice(self, events: list[Event], result: Result) -> dict[str, Any]:
         text = "".join(event.text for event in events if isinstance(event, Content))
+        return self._choice(text, FINISH_REASONS[result.reason])
+
+    def whole(
+        self, choices: list[dict[str, Any]], result: Result, ninfer: dict[str, Any]
+    ) -> dict[str, Any]:
         return {
             **self._base,
-            "choices": [_choice(text, FINISH_REASONS[result.reason])],
+            "choices": choices,
             "usage": chat_usage(result),
             "timings": timings(result.stats),
             "ninfer": ninfer,
         }
 
     def _chunk(self, text: str, finish_reason: str | None = None, **facts: Any) -> bytes:
-        return data({**self._base, "choices": [_choice(text, finish_reason)], **facts})
+        return data({**self._base, "choices": [self._choice(text, finish_reason)], **facts})
 
-
-def _choice(text: str, finish_reason: str | None) -> dict[str, Any]:
-    return {"index": 0, "text": text, "logprobs": None, "finish_reason": finish_reason}
+    def _choice(self, text: str, finish_reason: str | None) -> dict[str, Any]:
+        return {
+            "index": self._index,
+            "text": text,
+            "logprobs": None,
+            "finish_reason": finish_reason,
+        }
 
 
 class Completions:
@@ -134,3 +156,6 @@ class Completions:
         with_usage = bool(options is not None and options.include_usage)
         with_timings = bool(request.body.timings_per_token)
         return CompletionsReply(head, with_usage=with_usage, with_timings=with_timings)
+
+    def choices(self, request: Request, heads: Sequence[Head]) -> ChoicesReply:
+        return ChoicesReply([self.reply(request, head) for head in heads])

@@ -3,7 +3,7 @@
 from typing import Any
 
 from services.gateway.protocols.chat_body import ResponseFormat, StreamOptions, StructuredOutputs
-from services.gateway.protocols.decoding import Count
+from services.gateway.protocols.decoding import ChoiceCount, Count
 from services.gateway.protocols.decoding_fields import DecodingFields
 
 
@@ -13,6 +13,7 @@ class CompletionsBody(DecodingFields, kw_only=True):
     prompt: str | list[Any]
     model: str | None = None
     max_tokens: Count | None = None
+    n: ChoiceCount | None = None
     stop: str | list[str] | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None

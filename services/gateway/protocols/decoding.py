@@ -14,10 +14,12 @@ Body = TypeVar("Body")
 MAX_MESSAGES = 10_000
 MAX_TOOLS = 1024
 TOOL_NAME = re.compile(r"[\w.:/-]{1,128}", re.ASCII)
+MAX_CHOICES = 16
 MAX_STOPS = 16
 MAX_STOP_CHARACTERS = 256
 
 Count = Annotated[int, Meta(ge=1)]
+ChoiceCount = Annotated[int, Meta(ge=1, le=MAX_CHOICES)]
 
 TEMPLATE_OPTIONS = ("enable_thinking", "preserve_thinking", "reasoning_effort")
 

@@ -11,6 +11,7 @@ from services.gateway.output.events import (
     Content,
     Event,
     Reasoning,
+    merged,
 )
 from services.gateway.protocols.protocol import Head
 from services.gateway.protocols.sse import named
@@ -77,7 +78,7 @@ class MessagesReply:
         return named(body)
 
     def body(self, events: list[Event], result: Result, ninfer: dict[str, Any]) -> dict[str, Any]:
-        content = blocks_of(events)
+        content = blocks_of(merged(events))
         reason = STOP_REASONS[result.reason]
         message = self._message(content, reason, result.stop, messages_usage(result))
         return {**message, "ninfer": ninfer}

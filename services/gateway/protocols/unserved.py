@@ -16,8 +16,8 @@ from shared.errors import BadParameter
 # field -> values that ask for nothing
 Neutral = Mapping[str, tuple[Any, ...]]
 
+ONE_CHOICE: Neutral = {"n": (1,)}
 EVERYWHERE: Neutral = {
-    "n": (1,),
     "best_of": (1,),
     "use_beam_search": (False,),
     "length_penalty": (1,),
@@ -67,6 +67,7 @@ CHAT: Neutral = {
 }
 RESPONSES: Neutral = {
     **EVERYWHERE,
+    **ONE_CHOICE,
     **GUIDED,
     "background": (False,),
     "conversation": (),
@@ -83,6 +84,7 @@ RESPONSES: Neutral = {
 }
 MESSAGES: Neutral = {
     **EVERYWHERE,
+    **ONE_CHOICE,
     **GUIDED,
     "mcp_servers": (),
     "container": (),
