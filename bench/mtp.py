@@ -60,7 +60,7 @@ def main(argv: Sequence[str]) -> int:
         bars = acceptance(servers["always"], options.model, questions, output)
         bars += prose(servers, questions, output)
         bars += edits(servers, 2 if options.quick else 4)
-        bars.append(prefill(servers, 2 if options.quick else 6))
+        bars.append(prefill(servers, 2 if options.quick else 12))
     finally:
         for server in servers.values():
             server.stop()
@@ -120,7 +120,7 @@ class Rounds:
 
 def written_questions(model: Path, tokenizer: Tokenizer, count: int) -> list[str]:
     dialogue = Dialogue.of(ChatTemplate.load(model, tokenizer))
-    recipe = Recipe(seed=UNSEEN_SEED, rows=count, writing=count, row_tokens=112)
+    recipe = Recipe(seed=UNSEEN_SEED, rows=count, writing=count, row_tokens=112, openings=0)
     target = load_model(model, dtype=torch.bfloat16, device=torch.device("cpu"), exact=False)
     with tempfile.TemporaryDirectory(prefix="ninfer-bench-") as folder:
         corpus = Corpus(Path(folder), recipe, target.config.hidden_size)
@@ -138,9 +138,9 @@ def prose(servers: dict[str, BenchServer], questions: Sequence[str], output: int
     lines: dict[str, list[Line]] = {"off": [], "copies": [], "both": []}
     for n, question in enumerate(questions):
         progress(f"prose: {n + 1} of {len(questions)}")
-        for name, found in lines.items():
+        for name in in_turn(lines, n):
             asked: Line = {"max_tokens": output, "seed": n, **SAMPLED}
-            found.append(servers[name].ask(chat(question), **asked)[1])
+            lines[name].append(servers[name].ask(chat(question), **asked)[1])
     condition = f"{len(questions)} questions, {output} tokens, whole requests, temperature 0.8"
     progress(f"prose: {passes(lines['both']):.2f} tokens a pass with both")
     return [

@@ -6,6 +6,7 @@ same seed on the same number of threads gives the same weights.
 
 import argparse
 import dataclasses
+import hashlib
 import sys
 import time
 from pathlib import Path
@@ -15,12 +16,13 @@ from safetensors.torch import save_file
 
 from services.engine.checkpoint.fetch import user_cache
 from services.engine.device import set_threads
+from services.engine.models.config import LlamaConfig
 from services.engine.models.load import load_model
 from services.engine.models.weights import Weights
 from services.engine.training.acceptance import Acceptance
 from services.engine.training.corpus import Corpus
 from services.engine.training.dialogue import Dialogue
-from services.engine.training.module import TrainableMtp, initial_weights
+from services.engine.training.module import TrainableMtp, initial_weights, trained_weights
 from services.engine.training.recipe import Recipe, claim
 from services.engine.training.trainer import Report, Trainer
 from services.engine.training.writer import Writer
@@ -39,7 +41,7 @@ def main(argv: list[str] | None = None) -> int:
         recipe.check()
         set_threads(arguments.threads)
         out = arguments.out or model / "mtp.safetensors"
-        train(model, work, recipe, out)
+        train(model, work, recipe, out, start=arguments.start)
     except (CheckpointError, ConfigError) as exc:
         sys.stderr.write(f"ninfer-train: {' '.join(str(exc).split())}\n")
         return 1
@@ -50,18 +52,20 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
-def train(folder: Path, work: Path, recipe: Recipe, out: Path) -> None:
+def train(folder: Path, work: Path, recipe: Recipe, out: Path, *, start: Path | None) -> None:
     """Writes the text, trains, and puts the drafter's tensors into `out`.
 
     Raises:
-        CheckpointError: the model folder is damaged or has no usable chat template.
+        CheckpointError: the model folder or `start` is damaged, or has no usable chat template.
         ConfigError: `work` belongs to another run.
     """
     tokenizer = Tokenizer.load(folder)
     dialogue = Dialogue.of(ChatTemplate.load(folder, tokenizer))
     # `exact` matters to verification alone, and costs time
     model = load_model(folder, dtype=torch.bfloat16, device=torch.device("cpu"), exact=False)
-    claim(work, {"model": folder.resolve().name, **dataclasses.asdict(recipe)})
+    first = _first_weights(model.config, Weights(folder), start)
+    begin = None if start is None else hashlib.sha256(start.read_bytes()).hexdigest()
+    claim(work, {"model": folder.resolve().name, "start": begin, **dataclasses.asdict(recipe)})
     corpus = Corpus(work, recipe, model.config.hidden_size)
     began_s = time.monotonic()
     before = corpus.written
@@ -72,10 +76,10 @@ def train(folder: Path, work: Path, recipe: Recipe, out: Path) -> None:
 
     if before < recipe.rows:
         Writer(model, dialogue, recipe).fill(corpus, wrote)
-    module = TrainableMtp(model.config, initial_weights(model.config, Weights(folder)))
+    module = TrainableMtp(model.config, first)
     trainer = Trainer(model, corpus, recipe, module, work)
     if not trainer.step:
-        _say_acceptance("untrained", *trainer.measure())
+        _say_acceptance("untrained" if start is None else "at the start", *trainer.measure())
     trainer.train(_learned)
     tensors = {name: w.detach().bfloat16() for name, w in trainer.module.weights.items()}
     tensors["mtp.shortlist_ids"] = torch.from_numpy(trainer.shortlist).int()
@@ -83,6 +87,14 @@ def train(folder: Path, work: Path, recipe: Recipe, out: Path) -> None:
     save_file(tensors, draft, metadata={"format": "pt"})
     draft.chmod(0o644)  # safetensors writes 600, which would hide it from a container's user
     draft.replace(out)
+
+
+def _first_weights(
+    config: LlamaConfig, target: Weights, start: Path | None
+) -> dict[str, torch.Tensor]:
+    if start is None:
+        return initial_weights(config, target)
+    return trained_weights(config, target, start)
 
 
 def _learned(report: Report) -> None:
@@ -110,6 +122,7 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("model", type=Path, metavar="MODEL", help="model folder")
     one.add_argument("--out", type=Path, help="file to write (default: MODEL/mtp.safetensors)")
     one.add_argument("--work", type=Path, help="text and checkpoints (default: the user's cache)")
+    one.add_argument("--start", type=Path, help="drafter to begin from (default: the last layer)")
     one.add_argument("--threads", type=int, default=0, help="0: one fewer than the cores")
     for field in dataclasses.fields(Recipe):
         flag = flags(Recipe)[field.name]

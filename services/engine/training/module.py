@@ -1,14 +1,18 @@
 """The MTP module as a differentiable graph: fp32 weights, bf16 products."""
 
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
+from safetensors import safe_open
 from torch.nn import functional
 
 from services.engine.models.config import LlamaConfig
 from services.engine.models.projections import layer_projections
 from services.engine.models.rope import Rope, rotate
+from services.engine.models.tensor_index import safetensors_errors
 from services.engine.models.weights import Weights
+from shared.errors import CheckpointError
 
 LAYER = "mtp.layers.0."
 
@@ -100,6 +104,26 @@ def _mask(size: int, depth: int) -> torch.Tensor:
     causal = torch.ones(size, size, dtype=torch.bool).tril()
     own = torch.eye(size, dtype=torch.bool)
     return torch.cat([causal, *([own] * depth)], dim=1)
+
+
+def trained_weights(config: LlamaConfig, target: Weights, file: Path) -> dict[str, torch.Tensor]:
+    """Those of a drafter that was trained before, for the same kind of model.
+
+    Raises:
+        CheckpointError: the file is damaged, or not of this model's sizes.
+    """
+    weights = initial_weights(config, target)
+    with safetensors_errors(file), safe_open(file, framework="pt") as tensors:
+        names = set(tensors.keys())
+        for name, own in weights.items():
+            if name not in names:
+                raise CheckpointError(f"{file} has no tensor {name}")
+            found = tensors.get_tensor(name)
+            if found.shape != own.shape:
+                sizes = f"{list(found.shape)}, not {list(own.shape)}"
+                raise CheckpointError(f"{file}: {name} is {sizes}")
+            own.copy_(found)
+    return weights
 
 
 def initial_weights(config: LlamaConfig, target: Weights) -> dict[str, torch.Tensor]:

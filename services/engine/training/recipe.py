@@ -17,6 +17,7 @@ class Recipe:
     heldout: int = option(64, "rows kept back to measure acceptance")
     writing: int = option(128, "rows written at once")
     user_tokens: int = option(80, "longest question")
+    openings: int = option(256, "likeliest first tokens that questions begin with; 0: as it likes")
     answer_tokens: int = option(192, "longest answer; small models loop beyond")
     epochs: int = option(7, "passes over the text")
     batch: int = option(2, "rows a step; many small steps learn more than few large ones")
@@ -27,6 +28,7 @@ class Recipe:
     def check(self) -> None:
         """Raises ConfigError: a value that could not work, in one sentence."""
         least = {"seed": 0, "learning_rate": 0, "row_tokens": 64, "heldout": 2, "shortlist": 16}
+        least["openings"] = 0
         for field in dataclasses.fields(self):
             value, low = getattr(self, field.name), least.get(field.name, 1)
             if value < low:

@@ -100,6 +100,8 @@ class Trainer:
         outputs = self._unrolled(rows)
         wanted = self._corpus.learnable(rows)
         wanted[:, : 1 + recipe.depths] = False
+        if not wanted.any():  # all loops or questions; a mean over nothing is not a number
+            return 0.0
         i_row, place = (torch.from_numpy(part) for part in np.nonzero(wanted))
         hidden = self._corpus.hidden(rows)[i_row, place - 1]
         with torch.no_grad():

@@ -20,6 +20,7 @@ from services.engine.training.recipe import Recipe
 
 USER_TEMPERATURE = 1.0
 USER_FLOOR = 0.02  # of the likeliest token's probability; keeps questions to the point
+OPENED = 0.75  # share of the questions whose first token is one of `Recipe.openings`
 ANSWER_TEMPERATURES = (0.7, 0.9)  # of the odd rows; the even ones answer greedily
 
 
@@ -71,7 +72,8 @@ class Writer:
             behind = self._step(torch.tensor(tokens), position)
             hidden[:, position] = behind.to(torch.bfloat16)
             if position + 1 >= len(opening):
-                drawn = _draw(self._model.head(behind), rows, generator)
+                logits = self._model.head(behind)
+                drawn = _draw(logits, rows, generator, openings=recipe.openings)
         return ids, np.array([row.roles for row in rows], np.uint8), hidden
 
     def _next(self, row: _Row, drawn: int) -> int:
@@ -117,7 +119,9 @@ def _attend_in_step(
     return mixed.reshape(rows, -1)
 
 
-def _draw(logits: torch.Tensor, rows: list[_Row], generator: torch.Generator) -> torch.Tensor:
+def _draw(
+    logits: torch.Tensor, rows: list[_Row], generator: torch.Generator, *, openings: int
+) -> torch.Tensor:
     """int64 [rows]: by inversion, or the likeliest where a row answers greedily."""
     drawn = logits.argmax(-1)
     warm = [i for i, row in enumerate(rows) if row.role == USER or row.temperature]
@@ -126,8 +130,23 @@ def _draw(logits: torch.Tensor, rows: list[_Row], generator: torch.Generator) ->
         asking = torch.tensor([rows[i].role == USER for i in warm])
         heat = [USER_TEMPERATURE if rows[i].role == USER else rows[i].temperature for i in warm]
         chances = (logits[warm] / torch.tensor(heat).unsqueeze(1)).softmax(-1)
+        begins = [n for n, i in enumerate(warm) if rows[i].role == USER and not rows[i].said]
+        likely = chances[begins].topk(min(openings, logits.shape[1])).indices
         floor = chances.amax(-1, keepdim=True) * USER_FLOOR * asking.unsqueeze(1)
-        mass = chances.masked_fill_(chances < floor, 0.0).cumsum(-1)
+        chances.masked_fill_(chances < floor, 0.0)
+        if openings and begins:
+            chances[begins] = _opened(chances[begins], likely)
+        mass = chances.cumsum(-1)
         at = torch.searchsorted(mass, points.unsqueeze(1) * mass[:, -1:], right=True)
         drawn[warm] = at.squeeze(1).clamp_(max=logits.shape[1] - 1)
     return drawn
+
+
+def _opened(own: torch.Tensor, likely: torch.Tensor) -> torch.Tensor:
+    """The model's `own` chances of a question's first token, fp32 [n, vocabulary], with `OPENED` of
+    them spread evenly over the `likely` ones, int64 [n, openings].
+
+    Left to itself, the demo model begins two questions of three with "I" or "Can".
+    """
+    own = own * ((1 - OPENED) / own.sum(-1, keepdim=True))
+    return own.scatter_add(1, likely, torch.full(likely.shape, OPENED / likely.shape[1]))

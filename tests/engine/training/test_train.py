@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from services.engine.batch import RowSpan
 from services.engine.kv import KvCache
@@ -33,6 +33,7 @@ RECIPE = Recipe(
     heldout=4,
     writing=8,
     user_tokens=12,
+    openings=8,
     answer_tokens=40,
     epochs=12,
     batch=4,
@@ -112,6 +113,20 @@ def test_even_rows_hold_the_models_own_greedy_choice(folder: Path, corpus: Corpu
         assert torch.equal(says[free], ids[1:][free])
 
 
+def test_three_questions_of_four_begin_with_one_of_the_likeliest_tokens(
+    folder: Path, corpus: Corpus
+) -> None:
+    opening = dialogue(folder).opening
+    ids, hidden = corpus.ids, corpus.hidden(np.arange(RECIPE.rows))
+    behind = hidden[0, len(opening) - 1]
+    likeliest = bf16(folder).head(behind[None])[0].topk(RECIPE.openings).indices.tolist()
+    first = ids[:, len(opening)]
+    opened = np.isin(first, likeliest)
+    assert 0.6 < opened.mean() < 0.95  # of a random model's own accord it would be a few percent
+    assert len(set(first[opened].tolist())) >= 6
+    assert opened.tolist() != [True] * RECIPE.rows
+
+
 def test_text_that_was_interrupted_goes_on_as_it_would_have(
     folder: Path, corpus: Corpus, tmp_path: Path
 ) -> None:
@@ -163,7 +178,7 @@ def test_training_finds_what_an_untrained_drafter_does_not(
     lines = capsys.readouterr().err.splitlines()
     shown = [line for line in lines if "tokens/round" in line]
     assert shown[0].startswith("untrained")
-    losses = [float(line.split(" loss ")[1].split()[0]) for line in shown[1:]]
+    losses = losses_of("\n".join(lines))
     assert losses[-1] < losses[0]
     tensors = load_file(tmp_path / "mtp.safetensors")
     assert len(tensors) == 14  # fc, 3 norms, 9 of the layer, the shortlist
@@ -188,6 +203,50 @@ def test_an_interrupted_run_gives_the_weights_of_an_uninterrupted_one(
     assert main(command(folder, tmp_path / "broken")) == 0
     whole, broken = (load_file(tmp_path / w / "mtp.safetensors") for w in ("whole", "broken"))
     assert all(torch.equal(whole[name], broken[name]) for name in whole)
+
+
+def test_training_goes_on_from_a_drafter_that_was_trained_before(
+    folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(trainer, "SAVE_STEPS", 20)
+    first, second = tmp_path / "first", tmp_path / "second"
+    assert main(command(folder, first)) == 0
+    losses = [losses_of(capsys.readouterr().err)]
+    start = f"--start={first / 'mtp.safetensors'}"
+    more = ("--epochs=4", "--seed=1")
+    assert main(command(folder, second, start, *more)) == 0
+    said = capsys.readouterr().err
+    assert "at the start" in said
+    losses.append(losses_of(said))
+    assert losses[1][0] < losses[0][0]
+    # the same folder does not go on from elsewhere
+    assert main(command(folder, second, *more)) == 1
+    assert "holds another run" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("tensors", "sentence"),
+    [
+        (None, "is missing"),
+        ({"mtp.norm.weight": torch.ones(64)}, "has no tensor mtp.fc.weight"),
+        ({"mtp.fc.weight": torch.ones(3, 6)}, "mtp.fc.weight is [3, 6], not [64, 128]"),
+    ],
+)
+def test_a_start_that_does_not_fit_the_model_is_refused(
+    folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    tensors: dict[str, torch.Tensor] | None,
+    sentence: str,
+) -> None:
+    start = tmp_path / "start.safetensors"
+    if tensors is not None:
+        save_file(tensors, start)
+    assert main(command(folder, tmp_path / "work", f"--start={start}")) == 1
+    assert sentence in capsys.readouterr().err
 
 
 def test_a_work_folder_of_another_recipe_is_refused(
@@ -226,6 +285,10 @@ def test_acceptance_counts_rounds_not_positions() -> None:
 def test_a_loop_is_found_from_its_second_time_around_on() -> None:
     ids = np.array([*range(20), *range(14), 99], dtype=np.int32)
     assert np.flatnonzero(looping(ids)).tolist() == [31, 32, 33]
+
+
+def losses_of(said: str) -> list[float]:
+    return [float(part.split()[0]) for part in said.split(" loss ")[1:]]
 
 
 def stretches(mask: np.ndarray) -> list[tuple[int, int]]:
