@@ -7,6 +7,7 @@ import sys
 BENCHMARKS = {
     "archive": "archive",
     "engine": "engine",
+    "exactness": "exactness",
     "first-light": "first_light",
     "gateway": "gateway.command",
     "matching": "matching",

@@ -104,12 +104,13 @@ class LocalEngine:
         context: int = 2048,
         dtype: torch.dtype = torch.float32,
         mtp: bool = False,
+        exact: bool = True,
     ) -> None:
         """With `mtp` each engine may run with the folder's neural drafter."""
         device = torch.device("cpu")
         torch.set_num_threads(1)
         self.tokenizer = Tokenizer.load(folder)
-        self.model = model = load_model(folder, dtype=dtype, device=device)
+        self.model = model = load_model(folder, dtype=dtype, device=device, exact=exact)
         kv = KvCache(
             model.config,
             slots=slots,
