@@ -24,8 +24,11 @@ UNIT_TOKENS = 64
 
 
 class LayerKv(NamedTuple):
-    keys: torch.Tensor  # [slots, kv_heads, capacity, head_dim], rotated already
-    values: torch.Tensor  # the same shape
+    """[slots, kv_heads, capacity, head_dim] each. The CPU kernel keeps a unit's keys transposed
+    (`kernels/attention`), so whoever moves them moves whole units."""
+
+    keys: torch.Tensor  # rotated already
+    values: torch.Tensor
 
 
 class KvCache:
@@ -64,10 +67,12 @@ class KvCache:
         )
 
     def copy(self, source: int, target: int, tokens: int) -> None:
-        """The first `tokens` positions of slot `source` into slot `target`."""
+        """The first `tokens` positions of slot `source`, and what fills their last unit, into slot
+        `target`."""
+        here = slice(0, whole_units(tokens))
         for layer in self.layers:
             for part in layer:
-                part[target, :, :tokens] = part[source, :, :tokens]
+                part[target, :, here] = part[source, :, here]
 
 
 def whole_units(tokens: int) -> int:

@@ -27,7 +27,7 @@ def is_exact(model: LlamaModel, kv: KvCache) -> bool:
 def _compute(
     model: LlamaModel, kv: KvCache, widths: tuple[int, ...], tokens: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The logits of all columns, fp32 [tokens, vocab], and the model's last layer's keys."""
+    """The logits of all columns, fp32 [tokens, vocab], and the model's last layer's values."""
     ids = (torch.arange(tokens) * 7 % model.config.vocab_size).to(model.device)
     places = torch.arange(tokens, device=model.device)
     parts = []
@@ -38,7 +38,7 @@ def _compute(
             model.forward(Batch(ids[here], places[here], rows, places[:columns]), kv).logits
         )
     last = kv.layers[model.config.layers - 1]
-    return torch.cat(parts), last.keys[0, :, :tokens].clone()
+    return torch.cat(parts), last.values[0, :, :tokens].clone()
 
 
 def _cuts(widths: tuple[int, ...], tokens: int) -> Iterator[tuple[int, int]]:

@@ -47,9 +47,9 @@ class History:
     def drafts(self) -> list[int]:
         return self.drafter.draft([NeuralAsk("r", self.ledger, 5)])[0]
 
-    def keys(self) -> torch.Tensor:
+    def values(self) -> torch.Tensor:
         """A draft has been made, so that all columns are in place."""
-        return self.kv.layers[-1].keys[1, :, :ALL].clone()
+        return self.kv.layers[-1].values[1, :, :ALL].clone()
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +76,7 @@ def test_the_same_drafts_follow_whatever_the_rounds_were(folder: Path, cuts: Seq
     whole.follow(ALL)
     pieces.follow(*cuts)
     assert pieces.drafts() == whole.drafts()
-    assert relative_error(pieces.keys(), whole.keys()) < 1e-5
+    assert relative_error(pieces.values(), whole.values()) < 1e-5
 
 
 @pytest.mark.parametrize("at", [1, 30, 64, 100, ALL - 1])
@@ -88,7 +88,7 @@ def test_drafts_that_were_made_on_the_way_leave_no_trace(folder: Path, at: int) 
     pieces.drafts()
     pieces.follow(ALL, start=at)
     assert pieces.drafts() == whole.drafts()
-    assert relative_error(pieces.keys(), whole.keys()) < 1e-5
+    assert relative_error(pieces.values(), whole.values()) < 1e-5
 
 
 def test_settling_makes_the_slot_whole_and_changes_no_draft(folder: Path) -> None:
@@ -96,9 +96,9 @@ def test_settling_makes_the_slot_whole_and_changes_no_draft(folder: Path) -> Non
     whole.follow(ALL)
     settled.follow(40, 70, ALL)
     settled.drafter.settle("r")
-    before = settled.keys()
+    before = settled.values()
     assert settled.drafts() == whole.drafts()
-    assert relative_error(before, whole.keys()) < 1e-5
+    assert relative_error(before, whole.values()) < 1e-5
 
 
 def test_what_a_stop_string_cut_off_is_not_history(folder: Path) -> None:
@@ -111,7 +111,7 @@ def test_what_a_stop_string_cut_off_is_not_history(folder: Path) -> None:
     whole = History(folder)
     whole.follow(ALL)
     whole.drafts()
-    assert relative_error(history.keys()[:, :64], whole.keys()[:, :64]) < 1e-5
+    assert relative_error(history.values()[:, :64], whole.values()[:, :64]) < 1e-5
 
 
 def test_nothing_is_drafted_twice_from_the_same_columns(folder: Path) -> None:

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from services.engine.kv import KvCache, LayerKv
+from kernels import attention
+from services.engine.kv import KvCache
 from services.engine.models import llama
-from services.engine.models.attention import AttentionPlan
 from services.engine.models.load import load_model
 from services.engine.probe import is_exact
 
@@ -29,19 +29,18 @@ def test_passes_of_the_tiny_model_are_exact(tiny_model: Path, context: int) -> N
 def test_one_bit_in_wide_passes_is_noticed(
     tiny_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    attend = llama.attend
+    attend = attention.PassAttention.attend
 
     def rounded_otherwise(
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        plan: AttentionPlan,
-        kv: LayerKv,
+        self: attention.PassAttention,
+        qkv: torch.Tensor,
+        keys: torch.Tensor,
+        values: torch.Tensor,
     ) -> torch.Tensor:
-        mixed = attend(query, key, value, plan, kv)
-        if len(query) > 2:
+        mixed = attend(self, qkv, keys, values)
+        if len(qkv) > 2:
             mixed[-1, 0] += 0.01
         return mixed
 
-    monkeypatch.setattr(llama, "attend", rounded_otherwise)
+    monkeypatch.setattr(attention.PassAttention, "attend", rounded_otherwise)
     assert not is_exact(*made(tiny_model, torch.bfloat16))

@@ -1,4 +1,6 @@
-"""Causal attention of a pass: each row over its own slot, without copying the context.
+"""Causal attention in plain torch: each row over its own slot, without copying the context.
+
+It serves GPUs, and heads of sizes that the CPU kernel does not take (`kernels/attention`).
 
 torch's fused kernel is the fastest for one column over a short context (54 us a layer of the demo
 model over 500 tokens of bf16, one core, against 100 for plain products). It packs the context again
@@ -13,7 +15,9 @@ import torch
 from torch.nn import functional
 
 from services.engine.batch import RowSpan
-from services.engine.kv import UNIT_TOKENS, LayerKv, whole_units
+from services.engine.kv import UNIT_TOKENS, whole_units
+from services.engine.models.config import LlamaConfig
+from services.engine.models.rope import Angles, rotate
 
 # A wide row attends in blocks, each of which sees only what precedes it; 64 keeps a block's scores
 # over a long context within the cache that cores share.
@@ -34,35 +38,86 @@ class Block(NamedTuple):
     mask: torch.Tensor | None
 
 
-class AttentionPlan(NamedTuple):
-    """What the rows of a pass need in every layer."""
+class TorchAttention:
+    """The rows of one pass; they attend in every layer."""
 
-    rows: tuple[RowSpan, ...]
-    blocks: tuple[Block, ...]
+    def __init__(
+        self,
+        rows: tuple[RowSpan, ...],
+        angles: Angles,
+        config: LlamaConfig,
+        dtype: torch.dtype,
+        *,
+        exact: bool,
+    ) -> None:
+        """With `exact` a column is computed in the same way however many stand beside it. So no
+        block crosses the end of a unit: oneDNN splits sums over more than 1,024 tokens by their
+        number, and columns behind the end would make a column before it sum over a unit more.
+        """
+        self._rows = rows
+        self._angles = angles
+        self._heads = config.heads
+        self._group = config.heads // config.kv_heads
+        self._dtype = dtype
+        self._exact = exact
+        self._blocks = [
+            self._block(row, first, columns)
+            for row in rows
+            for first, columns in _cuts(row, aligned=exact)
+        ]
+
+    def store(self, qkv: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+        """Writes keys, rotated, and values of qkv [>= T, (heads + 2 * kv_heads) * head_dim] into
+        the rows' slots; the queries, rotated and scaled, [T, heads, head_dim]."""
+        kv_heads, head_dim = keys.shape[1], keys.shape[3]
+        columns = len(self._angles.cos)
+        parts = qkv[:columns].view(columns, -1, head_dim)
+        query, value = parts[:, : self._heads], parts[:, -kv_heads:]
+        key = rotate(parts[:, self._heads : -kv_heads], self._angles)
+        for row in self._rows:
+            here, end = slice(row.offset, row.offset + row.columns), row.start + row.columns
+            keys[row.slot, :, row.start : end] = key[here].transpose(0, 1)
+            values[row.slot, :, row.start : end] = value[here].transpose(0, 1)
+        scale: float = head_dim**-0.5
+        return rotate(query, self._angles) * scale
+
+    def attend(self, qkv: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+        """Stores, then attends: [T, heads * head_dim]."""
+        query = self.store(qkv, keys, values)
+        parts = [
+            _attend_block(query, block, keys[block.slot], values[block.slot])
+            for block in self._blocks
+        ]
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def _block(self, row: RowSpan, first: int, columns: int) -> Block:
+        start = row.start + first
+        fused = not self._exact and columns == 1 and start < FUSED_TOKENS
+        mask = None
+        if not fused:
+            width = whole_units(start + columns) - start
+            shape = (columns, width)
+            mask = torch.full(shape, -torch.inf, dtype=self._dtype, device=self._angles.cos.device)
+            mask = mask.triu(1).repeat_interleave(self._group, 0)
+        return Block(row.slot, row.offset + first, columns, start, mask)
 
 
-def plan_attention(
-    rows: tuple[RowSpan, ...],
-    group: int,
-    dtype: torch.dtype,
-    device: torch.device,
-    *,
-    exact: bool,
-) -> AttentionPlan:
-    """`group` is the number of query heads that share a key head.
-
-    With `exact` a column is computed in the same way however many stand beside it. So no block
-    crosses the end of a unit: oneDNN splits sums over more than 1,024 tokens by their number, and
-    columns behind the end would make a column before it sum over a unit more.
-    """
-    blocks = []
-    for row in rows:
-        for first, columns in _cuts(row, aligned=exact):
-            start = row.start + first
-            fused = not exact and columns == 1 and start < FUSED_TOKENS
-            mask = None if fused else _causal_mask(start, columns, group, dtype, device)
-            blocks.append(Block(row.slot, row.offset + first, columns, start, mask))
-    return AttentionPlan(rows, tuple(blocks))
+def _attend_block(
+    query: torch.Tensor, block: Block, keys: torch.Tensor, values: torch.Tensor
+) -> torch.Tensor:
+    """[columns, heads * head_dim]; keys, values [kv_heads, capacity, head_dim]"""
+    columns, end = block.columns, block.start + 1
+    kv_heads, _, head_dim = keys.shape
+    # the query heads that share a key head become more columns of it: [kv_heads, columns * group]
+    folded = query[block.offset : block.offset + columns].view(columns, kv_heads, -1, head_dim)
+    folded = folded.transpose(0, 1).reshape(kv_heads, -1, head_dim)
+    if block.mask is None:
+        mixed = functional.scaled_dot_product_attention(
+            folded[None], keys[None, :, :end], values[None, :, :end], scale=1.0
+        )
+    else:
+        mixed = _products(folded, keys, values, block.start, block.mask)
+    return mixed.view(kv_heads, columns, -1).transpose(0, 1).reshape(columns, -1)
 
 
 def _cuts(row: RowSpan, *, aligned: bool) -> Iterator[tuple[int, int]]:
@@ -77,50 +132,8 @@ def _cuts(row: RowSpan, *, aligned: bool) -> Iterator[tuple[int, int]]:
         first += columns
 
 
-def attend(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, plan: AttentionPlan, kv: LayerKv
-) -> torch.Tensor:
-    """Writes the new keys and values into their slots, then attends.
-
-    Args:
-        query: [T, heads, head_dim], scaled already
-        key, value: [T, kv_heads, head_dim]
-
-    Returns:
-        [T, heads * head_dim]
-    """
-    store(key, value, plan.rows, kv)
-    parts = [_attend_block(query, block, kv) for block in plan.blocks]
-    return parts[0] if len(parts) == 1 else torch.cat(parts)
-
-
-def store(key: torch.Tensor, value: torch.Tensor, rows: tuple[RowSpan, ...], kv: LayerKv) -> None:
-    """Writes keys and values [T, kv_heads, head_dim] into the rows' slots."""
-    for row in rows:
-        here, end = slice(row.offset, row.offset + row.columns), row.start + row.columns
-        kv.keys[row.slot, :, row.start : end] = key[here].transpose(0, 1)
-        kv.values[row.slot, :, row.start : end] = value[here].transpose(0, 1)
-
-
-def _attend_block(query: torch.Tensor, block: Block, kv: LayerKv) -> torch.Tensor:
-    """[columns, heads * head_dim]"""
-    slot, offset, columns, start, mask = block
-    kv_heads, head_dim = kv.keys.shape[1], kv.keys.shape[3]
-    # the query heads that share a key head become more columns of it: [kv_heads, columns * group]
-    folded = query[offset : offset + columns].view(columns, kv_heads, -1, head_dim).transpose(0, 1)
-    folded = folded.reshape(kv_heads, -1, head_dim)
-    if mask is None:
-        keys, values = kv.keys[slot, :, : start + 1], kv.values[slot, :, : start + 1]
-        mixed = functional.scaled_dot_product_attention(
-            folded[None], keys[None], values[None], scale=1.0
-        )
-    else:
-        mixed = _products(folded, kv, slot, start, mask)
-    return mixed.view(kv_heads, columns, -1).transpose(0, 1).reshape(columns, -1)
-
-
 def _products(
-    query: torch.Tensor, kv: LayerKv, slot: int, start: int, mask: torch.Tensor
+    query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, start: int, mask: torch.Tensor
 ) -> torch.Tensor:
     """[kv_heads, columns * group, head_dim], as `query`.
 
@@ -130,18 +143,10 @@ def _products(
     tokens = start + mask.shape[1]
     scores = query.new_empty((kv_heads, folded, tokens))
     for head in range(kv_heads):
-        torch.mm(query[head], kv.keys[slot, head, :tokens].t(), out=scores[head])
+        torch.mm(query[head], keys[head, :tokens].t(), out=scores[head])
     scores[:, :, start:] += mask
     weights = scores.softmax(-1)
     mixed = torch.empty_like(query)
     for head in range(kv_heads):
-        torch.mm(weights[head], kv.values[slot, head, :tokens], out=mixed[head])
+        torch.mm(weights[head], values[head, :tokens], out=mixed[head])
     return mixed
-
-
-def _causal_mask(
-    start: int, columns: int, group: int, dtype: torch.dtype, device: torch.device
-) -> torch.Tensor:
-    width = whole_units(start + columns) - start
-    mask = torch.full((columns, width), -torch.inf, dtype=dtype, device=device).triu(1)
-    return mask.repeat_interleave(group, 0)

@@ -9,11 +9,11 @@ from torch.nn import functional
 
 from services.engine.batch import Batch
 from services.engine.kv import KvCache
-from services.engine.models.attention import attend, plan_attention
 from services.engine.models.config import LlamaConfig, parse_config
 from services.engine.models.head import Head
 from services.engine.models.llama_block import LlamaBlock
 from services.engine.models.norm import RmsNorm
+from services.engine.models.pass_attention import Attention
 from services.engine.models.rope import Rope
 from services.engine.models.weights import Weights
 
@@ -60,6 +60,7 @@ class LlamaModel:
         self.head_weight = head  # [vocab, hidden]
         self.embedding = embedding.to(device)
         self.rope = Rope(config.rope, config.head_dim, device)
+        self.attention = Attention(config, self.rope, dtype, device)
         weights.refuse_leftovers(OTHERS)
         self.parameters = weights.elements
         # what a pass of one column reads at least, the embedding's row aside
@@ -83,14 +84,11 @@ class LlamaModel:
         The caller vouches for the batch: ids within the vocabulary, rows within the slots and
         `kv.max_context`, no slot twice.
         """
-        config = self.config
-        angles = self.rope.angles(batch.positions, self.dtype)
-        group = config.heads // config.kv_heads
-        plan = plan_attention(batch.rows, group, self.dtype, self.device, exact=self.exact)
+        attention = self.attention.of_pass(batch.rows, batch.positions, exact=self.exact)
         x = functional.embedding(batch.token_ids, self.embedding)
         if self.exact and len(x) == 1:
             x = x.repeat(2, 1)
-        for block, layer_kv in zip(self.blocks, kv.layers, strict=False):
-            x = block(x, angles, partial(attend, plan=plan, kv=layer_kv))
+        for block, (keys, values) in zip(self.blocks, kv.layers, strict=False):
+            x = block(x, partial(attention.attend, keys=keys, values=values))
         hidden = self.norm(x)[: len(batch.token_ids)]
         return ForwardResult(self.head(hidden[batch.logit_columns]), hidden)

@@ -3,17 +3,16 @@
 from collections.abc import Callable
 
 import torch
-from torch.nn import functional
 
+from kernels.swiglu import swiglu
 from services.engine.models.config import LlamaConfig
 from services.engine.models.linear import Linear, linear
 from services.engine.models.norm import RmsNorm
-from services.engine.models.rope import Angles, rotate
 from services.engine.models.weights import Weights
 
-# From query [T, heads, head_dim] (scaled), key and value [T, kv_heads, head_dim], both rotated, to
-# [T, heads * head_dim]. It keeps the keys and values.
-Attention = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+# From queries, keys and values side by side, [T, (heads + 2 * kv_heads) * head_dim] and not yet
+# rotated, to [T, heads * head_dim], or to as many rows as the pass has. It keeps keys and values.
+Attention = Callable[[torch.Tensor], torch.Tensor]
 
 
 class LlamaBlock:
@@ -43,27 +42,18 @@ class LlamaBlock:
         self._mlp_norm = self._rms_norm(f"{prefix}.post_attention_layernorm")
         self._gate_up = self._linear(gate_up, hidden, config.mlp_bias)
         self._down = self._linear(down, inner, config.mlp_bias)
-        self._query_scale = config.head_dim**-0.5
 
-    def __call__(self, x: torch.Tensor, angles: Angles, attention: Attention) -> torch.Tensor:
+    def __call__(self, x: torch.Tensor, attention: Attention) -> torch.Tensor:
         """[T, hidden] to the same."""
-        mixed = attention(*self.heads(x, angles))
+        mixed = attention(self.qkv(x))
         if len(mixed) < len(x):  # a lone column that is computed as two
             mixed = mixed.repeat(2, 1)
         x = self._output.onto(x, mixed)
-        gate, up = self._gate_up(self._mlp_norm(x)).chunk(2, dim=-1)
-        return self._down.onto(x, functional.silu(gate).mul_(up))
+        return self._down.onto(x, swiglu(self._gate_up(self._mlp_norm(x))))
 
-    def heads(
-        self, x: torch.Tensor, angles: Angles
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """What the attention of [T, hidden] takes: query, key and value."""
-        config = self._config
-        heads = self._qkv(self._attention_norm(x)).view(len(x), -1, config.head_dim)
-        turning = config.heads + config.kv_heads
-        turned = rotate(heads[:, :turning], angles)
-        query = turned[:, : config.heads] * self._query_scale
-        return query, turned[:, config.heads :], heads[:, turning:]
+    def qkv(self, x: torch.Tensor) -> torch.Tensor:
+        """What the attention of [T, hidden] takes."""
+        return self._qkv(self._attention_norm(x))
 
     def _linear(self, parts: dict[str, int], width: int, has_bias: bool) -> Linear:
         """One layer that computes several side by side: name to its output size."""

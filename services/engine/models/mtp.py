@@ -16,7 +16,6 @@ from torch.nn import functional
 
 from services.engine.batch import RowSpan
 from services.engine.kv import LayerKv
-from services.engine.models.attention import attend, plan_attention, store
 from services.engine.models.head import Head
 from services.engine.models.linear import linear
 from services.engine.models.llama import LlamaModel
@@ -71,9 +70,8 @@ class MtpModule:
         behind it, `next_ids` int64 [T]: a fifth of a column's work.
         """
         positions = _positions(rows, hidden.device)
-        angles = self._target.rope.angles(positions, self._target.dtype)
-        _, key, value = self._block.heads(self._joined(hidden, next_ids), angles)
-        store(key, value, rows, kv)
+        attention = self._target.attention.of_pass(rows, positions, exact=False)
+        attention.store(self._block.qkv(self._joined(hidden, next_ids)), *kv)
 
     @torch.inference_mode()
     def step(
@@ -84,13 +82,11 @@ class MtpModule:
         kv: LayerKv,
     ) -> torch.Tensor:
         """[T, hidden], what `draft` scores and the next step takes as its `hidden`."""
-        target = self._target
-        angles = target.rope.angles(_positions(rows, hidden.device), target.dtype)
-        group = target.config.heads // target.config.kv_heads
+        positions = _positions(rows, hidden.device)
         # a draft may be off by a rounding: what it says is verified
-        plan = plan_attention(rows, group, target.dtype, target.device, exact=False)
-        x = self._joined(hidden, next_ids)
-        return self._norm(self._block(x, angles, partial(attend, plan=plan, kv=kv)))
+        attention = self._target.attention.of_pass(rows, positions, exact=False)
+        mix = partial(attention.attend, keys=kv.keys, values=kv.values)
+        return self._norm(self._block(self._joined(hidden, next_ids), mix))
 
     @torch.inference_mode()
     def logits(self, stepped: torch.Tensor) -> torch.Tensor:

@@ -9,8 +9,10 @@ from services.engine.models.config import Llama3Scaling, RopeConfig
 
 
 class Angles(NamedTuple):
-    cos: torch.Tensor  # [T, 1, head_dim]
-    sin: torch.Tensor  # [T, 1, head_dim], its first half negated
+    """The cosines and sines of each column's turns, fp32 [T, head_dim / 2]."""
+
+    cos: torch.Tensor
+    sin: torch.Tensor
 
 
 class Rope:
@@ -21,18 +23,17 @@ class Rope:
             frequencies = slowed(frequencies, config.scaling)
         self._frequencies = frequencies.to(device)  # fp32 [head_dim / 2]
 
-    def angles(self, positions: torch.Tensor, dtype: torch.dtype) -> Angles:
-        """For `positions` int64 [T]; computed in fp32, once a pass."""
-        turns = positions.float()[:, None, None] * self._frequencies
-        cos, sin = turns.cos(), turns.sin()
-        return Angles(torch.cat((cos, cos), -1).to(dtype), torch.cat((-sin, sin), -1).to(dtype))
+    def angles(self, positions: torch.Tensor) -> Angles:
+        """For `positions` int64 [T]; computed once a pass."""
+        turns = positions.float()[:, None] * self._frequencies
+        return Angles(turns.cos(), turns.sin())
 
 
 def rotate(heads: torch.Tensor, angles: Angles) -> torch.Tensor:
-    """`heads` [T, any, head_dim], rotated; a new tensor."""
-    half = heads.shape[-1] // 2
-    swapped = torch.cat((heads[..., half:], heads[..., :half]), -1)
-    return torch.addcmul(heads * angles.cos, swapped, angles.sin)
+    """`heads` [T, any, head_dim], rotated in fp32; a new tensor of the same type."""
+    cos, sin = angles.cos[:, None], angles.sin[:, None]
+    low, high = heads.float().chunk(2, dim=-1)
+    return torch.cat((low * cos - high * sin, high * cos + low * sin), -1).to(heads.dtype)
 
 
 def slowed(frequencies: torch.Tensor, scaling: Llama3Scaling) -> torch.Tensor:

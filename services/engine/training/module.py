@@ -65,7 +65,7 @@ class TrainableMtp:
         )
         x = self._linear("mtp.fc", torch.cat(norms, -1))
         inner = self._norm(f"{LAYER}input_layernorm", x)
-        angles = self._rope.angles(torch.arange(depth, depth + size), torch.float32)
+        angles = self._rope.angles(torch.arange(depth, depth + size))
         heads = [
             self._linear(f"{LAYER}self_attn.{part}", inner).view(rows, size, -1, config.head_dim)
             for part in ("q_proj", "k_proj", "v_proj")

@@ -14,6 +14,7 @@ from torch.nn import functional
 
 from services.engine.kv import KvCache, LayerKv
 from services.engine.models.llama import LlamaModel
+from services.engine.models.rope import Angles, rotate
 from services.engine.training.corpus import ANSWER, FORCED, USER, Corpus
 from services.engine.training.dialogue import Dialogue
 from services.engine.training.recipe import Recipe
@@ -97,24 +98,26 @@ class Writer:
     def _step(self, tokens: torch.Tensor, position: int) -> torch.Tensor:
         """Hidden states behind the final norm, [rows, hidden]."""
         model = self._model
-        angles = model.rope.angles(torch.tensor([position]), model.dtype)
+        angles = model.rope.angles(torch.tensor([position]))
         x = functional.embedding(tokens, model.embedding)
         for block, layer in zip(model.blocks, self._kv.layers, strict=True):
-            x = block(x, angles, partial(_attend_in_step, kv=layer, position=position))
+            x = block(x, partial(_attend_in_step, angles=angles, kv=layer, position=position))
         return model.norm(x)
 
 
 def _attend_in_step(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *, kv: LayerKv, position: int
+    qkv: torch.Tensor, *, angles: Angles, kv: LayerKv, position: int
 ) -> torch.Tensor:
-    """As `attention.attend`, of rows that all stand at `position`: [rows, heads * head_dim]."""
-    rows, kv_heads, head_dim = key.shape
-    kv.keys[:rows, :, position] = key
-    kv.values[:rows, :, position] = value
-    folded = query.view(rows, kv_heads, -1, head_dim)
+    """The attention of rows that all stand at `position`: [rows, heads * head_dim]."""
+    rows, (_, kv_heads, _, head_dim) = len(qkv), kv.keys.shape
+    heads = qkv.view(rows, -1, head_dim)
+    turned = rotate(heads[:, :-kv_heads], angles)
+    kv.keys[:rows, :, position] = turned[:, -kv_heads:]
+    kv.values[:rows, :, position] = heads[:, -kv_heads:]
+    folded = turned[:, :-kv_heads].reshape(rows, kv_heads, -1, head_dim)
     here = slice(0, position + 1)
     mixed = functional.scaled_dot_product_attention(
-        folded, kv.keys[:rows, :, here], kv.values[:rows, :, here], scale=1.0
+        folded, kv.keys[:rows, :, here], kv.values[:rows, :, here]
     )
     return mixed.reshape(rows, -1)
 

@@ -1,0 +1,57 @@
+"""How CPU kernels are compiled: by numba, when first called, and kept on disk for later."""
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numba
+import torch
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def _digest() -> str:
+    """Of all kernels' sources. numba compares a cached kernel with its own file alone, and would
+    not notice a change in a function that it inlines from another."""
+    folder = Path(__file__).parent
+    sources = b"".join(path.read_bytes() for path in sorted(folder.rglob("*.py")))
+    return hashlib.blake2b(sources, digest_size=6).hexdigest()
+
+
+DIGEST = _digest()
+# One core does a million in 10 to 20 us; waking others takes as long.
+SHARED_OPERATIONS = 1 << 22
+
+
+def inlined(function: Function) -> Function:
+    """For functions that kernels call."""
+    compiled: Function = numba.njit(inline="always")(function)  # type: ignore[assignment]
+    return compiled
+
+
+class Kernel:
+    """A function of arrays and numbers whose `prange` loops may run on as many threads as torch."""
+
+    def __init__(self, function: Callable[..., None]) -> None:
+        # the cache's file is named for it
+        function.__qualname__ += f"-{DIGEST}"
+        self._alone = _compiled(function, parallel=False)
+        self._shared = _compiled(function, parallel=True)
+
+    def __call__(self, operations: int, *arguments: Any) -> None:
+        """`operations`: about how many multiplications the work takes; little is not shared."""
+        threads = torch.get_num_threads()
+        if threads == 1 or operations < SHARED_OPERATIONS:
+            self._alone(*arguments)
+        else:
+            numba.set_num_threads(min(threads, numba.config.NUMBA_NUM_THREADS))  # type: ignore[attr-defined]
+            self._shared(*arguments)
+
+
+def _compiled(function: Callable[..., None], *, parallel: bool) -> Callable[..., None]:
+    # Fast-math stays off: bits would depend on what LLVM chooses to fuse and to reorder.
+    try:
+        return numba.njit(cache=True, parallel=parallel, nogil=True)(function)
+    except RuntimeError:  # no folder to write to: it is compiled at each start
+        return numba.njit(parallel=parallel, nogil=True)(function)
