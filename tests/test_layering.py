@@ -42,6 +42,17 @@ def test_shared_needs_neither_torch_nor_a_service() -> None:
     assert offenders(sources("shared"), ("torch", "services", "kernels", "bench")) == []
 
 
+def test_kernels_need_nothing_of_the_product() -> None:
+    assert offenders(sources("kernels"), ("shared", "services", "bench", "zmq")) == []
+
+
+def test_a_kernel_is_a_folder_of_its_function_its_code_and_its_reference() -> None:
+    kernels = [path for path in (ROOT / "kernels").iterdir() if (path / "kernel.py").exists()]
+    names = {"__init__.py", "kernel.py", "reference.py"}
+    assert kernels
+    assert [path for path in kernels if {file.name for file in path.glob("*.py")} != names] == []
+
+
 def test_the_matching_library_needs_only_numpy_and_the_standard_library() -> None:
     forbidden = ("zmq", "msgspec", "structlog", "tokenizers", "torch")
     assert offenders(sources("shared/matching"), forbidden) == []

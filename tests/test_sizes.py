@@ -12,6 +12,10 @@ POSITIONAL = 6  # self and five
 EXCEPTIONS = {
     "shared/messages.py": "all wire types in one place, read as a reference",
     "services/engine/process.py::main": "the start-up order, read top to bottom",
+    **{
+        f"kernels/attention/kernel.py::{name}": "compiled code takes flat arrays and numbers"
+        for name in ("place", "_score", "_mix")
+    },
 }
 
 
