@@ -38,7 +38,8 @@ RUN useradd --uid 10001 --create-home --home-dir /home/ninfer --shell /usr/sbin/
     && install -d -o ninfer -g ninfer -m 0755 /models /logs \
     && install -d -o ninfer -g ninfer -m 0700 /run/ninfer
 COPY --from=build /opt/ninfer /opt/ninfer
-# Waiting threads of the model must not spin; the root is read-only, so nothing is compiled later.
+# Waiting threads of the model must not spin. The root is read-only, so Python compiles nothing later;
+# numba keeps the engine's kernels below HOME, in memory, and compiles them for the machine it is on.
 ENV PATH=/opt/ninfer/bin:$PATH HOME=/tmp TMPDIR=/tmp \
     OMP_WAIT_POLICY=PASSIVE KMP_BLOCKTIME=0 \
     PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 PIP_NO_CACHE_DIR=1
