@@ -15,6 +15,8 @@ class Ledger:
         self.prompt_len = len(prompt_ids)
         self._tokens = np.empty(self.prompt_len + max_output_tokens, dtype=np.int32)
         self._tokens[: self.prompt_len] = prompt_ids
+        self._readable = self._tokens.view()
+        self._readable.flags.writeable = False
         self._len = self.prompt_len
 
     def __len__(self) -> int:
@@ -27,9 +29,7 @@ class Ledger:
     @property
     def tokens(self) -> np.ndarray:
         """int32 [len(self)], a read-only view."""
-        view = self._tokens[: self._len]
-        view.flags.writeable = False
-        return view
+        return self._readable[: self._len]
 
     def append(self, token_ids: Sequence[int]) -> None:
         self._tokens[self._len : self._len + len(token_ids)] = token_ids

@@ -15,9 +15,13 @@ import numpy as np
 BOUNDARY = -1
 DEPTH = 64  # tokens of context that are compared, the longest match there is
 TOKEN_BYTES = 4
+NEAREST_BYTES = (
+    8 * TOKEN_BYTES
+)  # where most contexts part; comparing all of one takes three times as long
 # Room is first tried newest by newest; texts with boundaries everywhere take one pass over all.
 NEWEST_TRIES = 4
 MANY = 1024  # places, from which on one pass over all of them is felt
+FEW = 8  # places are looked at one by one before numpy takes the others: most answers are there
 
 
 class Span(NamedTuple):
@@ -156,8 +160,8 @@ def longest(
 
     high = len(order) if high is None else high
     middle = bisect_left(order, query, low, high, key=context)
-    above = _common(query, context(order[middle])) if middle < high else 0
-    below = _common(query, context(order[middle - 1])) if middle > low else 0
+    above = common(query, context(order[middle])) if middle < high else 0
+    below = common(query, context(order[middle - 1])) if middle > low else 0
     length = max(above, below)
     if length < max(min_match, 1):
         return None
@@ -201,11 +205,18 @@ def _behind_equal(
 def common_length(text: bytes | bytearray, position: int, query: bytes) -> int:
     """How many tokens the context of `position` shares with `query`, at most 64."""
     at = len(text) - TOKEN_BYTES * position
-    return _common(query, text[at : at + len(query)])
+    return common(query, text[at : at + len(query)])
 
 
-def _common(left: bytes | bytearray, right: bytes | bytearray) -> int:
+def following(query: bytes) -> bytes:
+    """What sorts right behind all contexts that begin with `query`, which is at least one id."""
+    return (int.from_bytes(query, "big") + 1).to_bytes(len(query), "big")
+
+
+def common(left: bytes | bytearray, right: bytes | bytearray) -> int:
     """How many leading tokens are equal."""
+    if left[:NEAREST_BYTES] != right[:NEAREST_BYTES]:
+        left, right = left[:NEAREST_BYTES], right[:NEAREST_BYTES]
     size = min(len(left), len(right))
     difference = int.from_bytes(left[:size], "big") ^ int.from_bytes(right[:size], "big")
     return (8 * size - difference.bit_length()) // (8 * TOKEN_BYTES)

@@ -15,18 +15,22 @@ import numpy as np
 from shared.matching.contexts import (
     BOUNDARY,
     DEPTH,
+    FEW,
     TOKEN_BYTES,
     Span,
+    common,
     common_length,
     context_order,
+    following,
     longest,
     room_at,
     roomiest,
 )
 from shared.matching.hit import Hit, Matches
+from shared.matching.nearest import nearest_places
 
 TAIL_POSITIONS = 4096  # an insertion moves 8 KiB on average: 0.2 of its 2 microseconds
-KEY_BYTES = 16
+KEY_BYTES = 64  # a twelfth of code's tokens tie over so many; over 16 bytes a third
 KEY_OVERHEAD_BYTES = 41  # of a bytes object and its place in a list
 RUN_POSITIONS = 65_536  # the largest merge takes about 7 ms, once in as many tokens
 CAPACITY_TOKENS = 1_048_576
@@ -65,21 +69,15 @@ class GrowingIndex:
     def append(self, token_ids: "np.ndarray | Sequence[int]") -> None:
         """Committed tokens, in order; special ids become boundaries."""
         ids = token_ids.tolist() if isinstance(token_ids, np.ndarray) else token_ids
-        for token_id in ids:
-            if TOKEN_BYTES * self._count == len(self._text):
+        special = self._boundary_ids
+        tokens = [BOUNDARY if t < 0 or t in special else t for t in ids]
+        while tokens:
+            room = len(self._text) // TOKEN_BYTES - self._count
+            if not room:
                 self._make_room()
-            token = BOUNDARY if token_id in self._boundary_ids or token_id < 0 else token_id
-            position = self._count
-            _TOKEN.pack_into(self._text, self._at(position + 1), token)
-            self._count += 1
-            if token == BOUNDARY:
-                self._stops.append(position)
-            elif self._last != BOUNDARY:
-                # Only now is there something to continue with: the text's end never matches itself.
-                self._insert(position)
-                if len(self._tail) >= TAIL_POSITIONS:
-                    self._seal()
-            self._last = token
+                continue
+            self._write(tokens[:room])
+            tokens = tokens[room:]
 
     def find(
         self, query: bytes, limit: int, *, min_match: int = 1, wrap: bool = False
@@ -150,34 +148,33 @@ class GrowingIndex:
         position, room = roomiest(held, self._stops, self._count, limit)
         return position + self._forgotten, room
 
-    def near(self, first: int, last: int, token: int) -> np.ndarray:
-        """int [n]: the positions in [first, last) that stand right behind `token` and can be
-        copied from, ascending."""
-        first = max(first - self._forgotten, 1)
-        last = min(last - self._forgotten, self._count)
-        if first >= last:
-            return np.empty(0, np.int64)
-        window = np.frombuffer(self._text[self._at(last) : self._at(first - 1)], ">i4")[::-1]
-        found: np.ndarray = np.flatnonzero((window[:-1] == token) & (window[1:] >= 0))
-        return found + (first + self._forgotten)
+    def near(self, middle: int, behind: int, ahead: int, query: bytes) -> list[int]:
+        """As of a `SegmentIndex`."""
+        gone = self._forgotten
+        held = nearest_places(self._text, self._count, query, middle - gone, (behind, ahead))
+        return [position + gone for position in held]
 
     def token_at(self, position: int) -> int:
         token: int = _TOKEN.unpack_from(self._text, self._at(position - self._forgotten + 1))[0]
         return token
 
-    def next_tokens(self, positions: np.ndarray) -> np.ndarray:
-        """int32 [n]: the token at each position."""
-        text = np.frombuffer(self._text, ">i4")
-        following: np.ndarray = text[len(text) - 1 - (positions - self._forgotten)]
-        return following.astype(np.int32)
+    def go_on_alike(self, positions: np.ndarray, token: int) -> bool:
+        """`token` stands at each of the positions."""
+        text, expected = self._text, _TOKEN.pack(token)
+        first = len(text) - TOKEN_BYTES * (1 - self._forgotten)
+        for position in positions[:FEW].tolist():
+            at = first - TOKEN_BYTES * position
+            if text[at : at + TOKEN_BYTES] != expected:
+                return False
+        if len(positions) <= FEW:
+            return True
+        standing = np.frombuffer(text, ">i4")[first // TOKEN_BYTES - positions[FEW:]]
+        return bool((standing == token).all())
 
-    def before(self, positions: np.ndarray, count: int) -> np.ndarray:
-        """int32 [count, n]: the tokens before each position, the nearest first. Where the text
-        that is held has none, its first token stands."""
-        text = np.frombuffer(self._text, ">i4")
-        at = np.arange(1, count + 1)[:, None] + (len(text) - 1 + self._forgotten - positions)
-        standing: np.ndarray = text.take(at, mode="clip")
-        return standing.astype(np.int32)
+    def contexts(self, positions: list[int], count: int) -> list[bytes | bytearray]:
+        """As of a `SegmentIndex`."""
+        text, end = self._text, self._at(-self._forgotten)
+        return [text[(at := end - TOKEN_BYTES * p) : at + TOKEN_BYTES * count] for p in positions]
 
     def continuation(self, position: int, count: int) -> np.ndarray:
         """int32 [count]: the tokens from `position` on; past the end they repeat (a loop)."""
@@ -209,26 +206,53 @@ class GrowingIndex:
         at = len(self._text) - TOKEN_BYTES * position
         return self._text[at : at + CONTEXT_BYTES]
 
-    def _insert(self, position: int) -> None:
+    def _write(self, tokens: list[int]) -> None:
+        """Into the text, which has room for them, and their positions into the tail."""
+        text, first, count = self._text, self._count, len(tokens)
+        before = len(text) - TOKEN_BYTES * first
+        start = before - TOKEN_BYTES * count
+        text[start:before] = struct.pack(f">{count}i", *reversed(tokens))
+        self._count += count
+        keys = bytes(text[start : before + KEY_BYTES])  # every new position's is a slice
+        at = TOKEN_BYTES * count
+        for position, token in enumerate(tokens, first):
+            if token == BOUNDARY:
+                self._stops.append(position)
+            elif self._last != BOUNDARY:
+                # Only now is there something to continue with: the text's end never matches itself.
+                self._insert(position, keys[at : at + KEY_BYTES])
+                if len(self._tail) >= TAIL_POSITIONS:
+                    self._seal()
+            self._last = token
+            at -= TOKEN_BYTES
+
+    def _insert(self, position: int, key: bytes) -> None:
         """Into the tail. The first tokens decide nearly always; comparing them needs no call."""
-        context = self._context(position)
-        key = bytes(context[:KEY_BYTES])
-        low = bisect_left(self._tail_keys, key)
-        at = bisect_right(self._tail_keys, key, low)
-        if at > low:
-            at = bisect_right(self._tail, context, low, at, key=self._context)
+        keys = self._tail_keys
+        at = bisect_right(keys, key)
+        if at and keys[at - 1] == key:
+            low = bisect_left(keys, key, 0, at)
+            at = bisect_right(self._tail, self._context(position), low, at, key=self._context)
         self._tail.insert(at, position)
-        self._tail_keys.insert(at, key)
+        keys.insert(at, key)
 
     def _longest(self, run: "array[int]", query: bytes, min_match: int) -> Span | None:
         if run is not self._tail:
             return longest(run, self._text, query, min_match)
-        token = int.from_bytes(query[:TOKEN_BYTES], "big")
-        low = bisect_left(self._tail_keys, query[:TOKEN_BYTES])
-        high = bisect_left(self._tail_keys, (token + 1).to_bytes(TOKEN_BYTES, "big"), low)
-        return (
-            longest(run, self._text, query, min_match, low=low, high=high) if low < high else None
-        )
+        keys, key = self._tail_keys, query[:KEY_BYTES]
+        at = bisect_left(keys, key)
+        above = common(key, keys[at]) if at < len(keys) else 0
+        below = common(key, keys[at - 1]) if at else 0
+        length = max(above, below)
+        if TOKEN_BYTES * length == len(key) < len(query):
+            high = bisect_right(keys, key, at)
+            return longest(run, self._text, query, min_match, low=at, high=high)
+        if length < max(min_match, 1):
+            return None
+        shared = key[: TOKEN_BYTES * length]
+        start = bisect_left(keys, shared, 0, at) if below == length else at
+        stop = bisect_left(keys, following(shared), at) if above == length else at
+        return Span(length, start, stop)
 
     def _seal(self) -> None:
         run, self._tail, self._tail_keys = self._tail, array("i"), []

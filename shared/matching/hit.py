@@ -13,8 +13,28 @@ class Hit(NamedTuple):
     position: int  # where the continuation starts
 
 
+# Places, up to which plain Python sorts them sooner than numpy is called.
+FEW_PLACES = 64
+
+
 class Matches(NamedTuple):
     """Every place where the query's longest match in one index ends."""
 
     length: int  # 1..64 tokens
     positions: np.ndarray  # int32 [at least 1], unordered: where a continuation would start
+
+    @property
+    def newest(self) -> int:
+        positions = self.positions
+        if len(positions) > FEW_PLACES:
+            return int(positions.max())
+        return max(positions.tolist())  # type: ignore[no-any-return]
+
+    def newest_of(self, count: int) -> list[int]:
+        """The `count` newest, from the newest down."""
+        positions = self.positions
+        if len(positions) > FEW_PLACES:
+            positions = np.sort(positions)[-count:]
+        places: list[int] = positions.tolist()
+        places.sort(reverse=True)
+        return places[:count]

@@ -1,4 +1,4 @@
-"""`SegmentIndex`: an immutable index over one token array, 12 to 14 bytes a token.
+"""`SegmentIndex`: an immutable index over one token array, 12 to 16 bytes a token.
 
 It finds the longest match of any length from 1 to 64 by binary search; no hash, so patterned ids
 cannot cluster and no old span is ever evicted.
@@ -11,6 +11,7 @@ import numpy as np
 
 from shared.matching.contexts import (
     BOUNDARY,
+    FEW,
     TOKEN_BYTES,
     Span,
     common_length,
@@ -21,8 +22,9 @@ from shared.matching.contexts import (
     roomiest,
 )
 from shared.matching.hit import Hit, Matches
+from shared.matching.nearest import nearest_places
 
-FEWEST_REPEATS = 4  # of a token on average
+FEWEST_REPEATS = 3  # of a pair on average
 
 
 class SegmentIndex:
@@ -43,14 +45,21 @@ class SegmentIndex:
         self._slots = order.data  # indexes three times faster than the array
         self._items = tokens.data
         self._text = reversed_bytes(tokens)
-        # Slots whose contexts begin with the same token stand together: [starts[i], starts[i + 1])
-        # for token heads[i]. A lookup need not halve its way there. Text repeats its tokens; where
-        # they hardly do, the table would cost more memory than it saves steps, and stays empty.
-        nearest = tokens[order - 1]
-        starts = np.flatnonzero(np.diff(nearest, prepend=BOUNDARY))
+        # Slots whose contexts begin with the same two tokens stand together: pair i has the slots
+        # [starts[i], starts[i + 1]) and the further token seconds[i]; the pairs [firsts[j],
+        # firsts[j + 1]) have the nearest token heads[j]. Most matches are short, and these arrays
+        # alone answer them. Text repeats its pairs; where it hardly does, they would cost more
+        # memory than they save steps, and stay empty.
+        nearest, second = tokens[order - 1], tokens[order - 2].view(np.uint32)
+        second[order == 1] = 0  # the text's missing start sorts first, a boundary last
+        starts = _group_starts((nearest[1:] != nearest[:-1]) | (second[1:] != second[:-1]))
         if len(starts) * FEWEST_REPEATS > len(order):
             starts = starts[:0]
-        self._heads = nearest[starts].data
+        nearest = nearest[starts]
+        firsts = _group_starts(nearest[1:] != nearest[:-1])[: len(starts)]
+        self._heads = nearest[firsts].data
+        self._firsts = np.append(firsts, len(starts)).astype(np.int32).data
+        self._seconds = second[starts].data
         self._starts = np.append(starts, len(order)).astype(np.int32).data
         self._stops = np.flatnonzero(tokens < 0).astype(np.int32).data
 
@@ -67,7 +76,8 @@ class SegmentIndex:
     @property
     def nbytes(self) -> int:
         """Bytes held, all arrays together."""
-        arrays = (self.tokens, self.order, self._heads, self._starts, self._stops)
+        tables = (self._heads, self._firsts, self._seconds, self._starts, self._stops)
+        arrays = (self.tokens, self.order, *tables)
         return len(self._text) + sum(int(array.nbytes) for array in arrays)
 
     def find(
@@ -89,15 +99,25 @@ class SegmentIndex:
         return Matches(span.length, self.order[span.start : span.stop])
 
     def _longest(self, query: bytes, min_match: int) -> Span | None:
-        """Searches among the contexts with the query's nearest token only."""
-        if not len(self._heads):
+        """Searches among the contexts with the query's nearest two tokens, or takes all with its
+        nearest one."""
+        heads, seconds, starts = self._heads, self._seconds, self._starts
+        if not len(heads):
             return longest(self._slots, self._text, query, min_match)
         token = int.from_bytes(query[:TOKEN_BYTES], "big")
-        head = bisect_left(self._heads, token)
-        if head == len(self._heads) or self._heads[head] != token:
+        head = bisect_left(heads, token)
+        if head == len(heads) or heads[head] != token:
             return None
-        low, high = int(self._starts[head]), int(self._starts[head + 1])
-        return longest(self._slots, self._text, query, min_match, low=low, high=high)
+        first, last = self._firsts[head], self._firsts[head + 1]
+        second = int.from_bytes(query[TOKEN_BYTES : 2 * TOKEN_BYTES], "big")
+        pair = bisect_left(seconds, second, first, last)
+        if pair < last and seconds[pair] == second:
+            low, high = starts[pair], starts[pair + 1]
+            least = max(min_match, 2)
+            span = longest(self._slots, self._text, query, least, low=low, high=high)
+            if span is not None:
+                return span
+        return Span(1, starts[first], starts[last]) if min_match <= 1 else None
 
     def match_length(self, position: int, query: bytes) -> int:
         """How many tokens of `query` stand before `position`, 0..64."""
@@ -112,29 +132,33 @@ class SegmentIndex:
         at `limit`."""
         return roomiest(matches.positions, self._stops, len(self._items), limit)
 
-    def near(self, first: int, last: int, token: int) -> np.ndarray:
-        """int [n]: the positions in [first, last) that stand right behind `token` and can be
-        copied from, ascending."""
-        first = max(first, 1)
-        window = self.tokens[first - 1 : max(last, first)]
-        found: np.ndarray = np.flatnonzero((window[:-1] == token) & (window[1:] >= 0))
-        return found + first
+    def near(self, middle: int, behind: int, ahead: int, query: bytes) -> list[int]:
+        """The positions in [middle - behind, middle + ahead) that stand right behind all of `query`
+        and can be copied from: the nearest first, the older of equals, at most MOST_NEAR of them.
+        """
+        return nearest_places(self._text, len(self._items), query, middle, (behind, ahead))
 
     def token_at(self, position: int) -> int:
         return int(self._items[position])
 
-    def next_tokens(self, positions: np.ndarray) -> np.ndarray:
-        """int32 [n]: the token at each position."""
-        following: np.ndarray = self.tokens[positions]
-        return following
+    def go_on_alike(self, positions: np.ndarray, token: int) -> bool:
+        """`token` stands at each of the positions."""
+        items = self._items
+        for position in positions[:FEW].tolist():
+            if items[position] != token:
+                return False
+        return len(positions) <= FEW or bool((self.tokens[positions[FEW:]] == token).all())
 
-    def before(self, positions: np.ndarray, count: int) -> np.ndarray:
-        """int32 [count, n]: the tokens before each position, the nearest first. Where the text
-        has none, its first token stands."""
-        at = positions - np.arange(1, count + 1)[:, None]
-        standing: np.ndarray = self.tokens.take(at, mode="clip")
-        return standing
+    def contexts(self, positions: list[int], count: int) -> list[bytes]:
+        """The `count` tokens before each position as a context, fewer where the text begins."""
+        text, end = self._text, len(self._text)
+        return [text[(at := end - TOKEN_BYTES * p) : at + TOKEN_BYTES * count] for p in positions]
 
     def continuation(self, position: int, count: int) -> np.ndarray:
         """int32 [count]: the tokens from `position` on."""
         return self.tokens[position : position + count]
+
+
+def _group_starts(changes: np.ndarray) -> np.ndarray:
+    """int64: 0 and each slot that differs from the one before, as bool [slots - 1] `changes`."""
+    return np.append(0, np.flatnonzero(changes) + 1)

@@ -5,9 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.matching.contexts import ledger_query, query_bytes
+from shared.matching.contexts import FEW, ledger_query, query_bytes
 from shared.matching.growing import GrowingIndex
+from shared.matching.hit import Matches
 from shared.matching.lookup import Source
+from shared.matching.nearest import MOST_NEAR
 from shared.matching.segment import SegmentIndex
 from tests.matching.oracle import int32, mapped, match_length, room
 
@@ -65,31 +67,68 @@ def test_one_place_is_judged_like_any(make, text, query, data) -> None:  # type:
     assert source.match_length(position, query_bytes(query)) == match_length(held, position, query)
     assert source.available(position, 65) == min(room(held, position), 65)
     assert source.token_at(position) == held[position]
-    assert source.next_tokens(int32([position])).tolist() == [held[position]]
 
 
 @kinds
 @settings(max_examples=100, deadline=None)
-@given(texts, st.integers(1, 3), st.integers(-5, 95), st.integers(-5, 95))
-def test_near_lists_the_places_behind_a_token_in_order(make, text, token, first, last) -> None:  # type: ignore[no-untyped-def]
+@given(texts, st.integers(-1, 3), st.data())
+def test_places_go_on_alike_if_the_same_token_stands_at_each(make, text, token, data) -> None:  # type: ignore[no-untyped-def]
     held = mapped(text, {BOUNDARY_ID})
-    found = make(text).near(first, last, token).tolist()
-    window = range(max(first, 1), min(last, len(text)))
-    assert found == [p for p in window if held[p - 1] == token and held[p] >= 0]
+    places = st.integers(1, len(text) - 1)
+    positions = data.draw(st.lists(places, min_size=1, max_size=3 * FEW))
+    same = [p for p in range(1, len(text)) if held[p] == token] * 2
+
+    source = make(text)
+
+    assert source.go_on_alike(int32(positions), token) == all(held[p] == token for p in positions)
+    assert source.go_on_alike(int32(same), token)
+    if same and len(set(held[1:])) > 1:
+        other = next(p for p in range(1, len(text)) if held[p] != token)
+        assert not source.go_on_alike(int32([*same, other]), token)
+
+
+@kinds
+@settings(max_examples=200, deadline=None)
+@given(texts, st.integers(-5, 95), st.integers(0, 40), st.integers(0, 40), st.data())
+def test_near_lists_the_closest_places_behind_the_same_tokens(  # type: ignore[no-untyped-def]
+    make, text, middle, behind, ahead, data
+) -> None:
+    held = mapped(text, {BOUNDARY_ID})
+    query = data.draw(st.lists(st.integers(1, 3), min_size=1, max_size=3))
+    window = range(max(middle - behind, 1), min(middle + ahead, len(text)))
+    standing = [p for p in window if held[p] >= 0 and match_length(held, p, query) == len(query)]
+
+    found = make(text).near(middle, behind, ahead, query_bytes(query))
+
+    assert found == sorted(standing, key=lambda p: abs(p - middle))[:MOST_NEAR]
+
+
+@kinds
+def test_near_is_not_misled_by_bytes_of_two_tokens_that_look_like_one(make) -> None:  # type: ignore[no-untyped-def]
+    # Reversed, the ids read 00 00 07 00 | 00 00 00 07: the bytes of 7 also stand across both.
+    source = make([5, 7, 7 << 8, 7 << 16, 7, 9])
+    assert source.near(3, 10, 10, query_bytes([7])) == [2, 5]
 
 
 @kinds
 @settings(max_examples=100, deadline=None)
 @given(texts, st.integers(1, 30), st.data())
-def test_the_tokens_before_a_place_are_read_backwards(make, text, count, data) -> None:  # type: ignore[no-untyped-def]
+def test_the_context_of_a_place_is_what_stands_before_it(make, text, count, data) -> None:  # type: ignore[no-untyped-def]
     held = mapped(text, {BOUNDARY_ID})
     positions = data.draw(st.lists(st.integers(1, len(text)), min_size=1, max_size=5))
 
-    standing = make(text).before(int32(positions), count)
+    contexts = make(text).contexts(positions, count)
 
-    assert standing.shape == (count, len(positions))
-    for position, column in zip(positions, standing.T.tolist(), strict=True):
-        assert column == [held[max(position - back, 0)] for back in range(1, count + 1)]
+    for position, context in zip(positions, contexts, strict=True):
+        nearest_first = held[max(0, position - count) : position][::-1]
+        assert np.frombuffer(context, ">i4").tolist() == nearest_first
+
+
+@given(st.sets(st.integers(0, 10_000), min_size=1, max_size=200), st.integers(1, 30))
+def test_the_newest_places_come_newest_first(places, count) -> None:  # type: ignore[no-untyped-def]
+    found = Matches(1, int32(list(places)))
+    assert found.newest == max(places)
+    assert found.newest_of(count) == sorted(places, reverse=True)[:count]
 
 
 @settings(max_examples=100, deadline=None)
@@ -106,6 +145,14 @@ def test_positions_keep_their_numbers_when_older_ones_are_forgotten(text, query)
     for position in found.positions.tolist():
         assert late.available(position + shift, 65) == plain.available(position, 65)
         assert late.token_at(position + shift) == plain.token_at(position)
+        (context,), (moved,) = plain.contexts([position], 9), late.contexts([position + shift], 9)
+        assert bytes(moved).startswith(context)
+        around = plain.near(position, 20, 20, query_bytes(query)[:4])
+        assert late.near(position + shift, 20, 20, query_bytes(query)[:4]) == [
+            place + shift for place in around
+        ]
+    token = plain.token_at(int(found.positions[0]))
+    assert late.go_on_alike(later.positions, token) == plain.go_on_alike(found.positions, token)
     assert late.match_length(1, query_bytes(query)) == 0
     assert late.available(1, 65) == 0
 

@@ -22,6 +22,7 @@ from services.engine.drafting.evidence import Evidence, Survival, Width, best_wi
 from services.engine.drafting.neural_window import NeuralWindow
 from services.engine.drafting.round import Fallback, Round, Wanted
 from services.engine.drafting.sources import Place, RequestSources
+from services.engine.drafting.surroundings import Surroundings
 from services.engine.ledger import Ledger
 from shared.matching.contexts import DEPTH, ledger_query, query_bytes
 from shared.messages import Declined
@@ -43,6 +44,7 @@ class AdaptivePolicy:
         self._cost = cost
         self._min_match = min_match
         self._window = window
+        self._surroundings = Surroundings()
         # of the round that is being weighed
         self._rate = 0.0
         self._added: Sequence[float] = ()
@@ -123,7 +125,14 @@ class AdaptivePolicy:
             left = at.source.available(at.position, room)
             candidate = Candidate(at, DEPTH, ON_TRACK, UNIQUE, left) if left else None
         else:
-            candidate = best_candidate(row.sources, query, self._track, self._broken, room)
+            candidate = best_candidate(
+                row.sources,
+                query,
+                self._track,
+                self._broken,
+                room,
+                surroundings=self._surroundings,
+            )
             if candidate is None and self._broken is not None and self._min_match <= 1:
                 behind = len(row.ledger) - self._broken_at
                 candidate = across_candidate(self._broken, behind, room)

@@ -2,10 +2,10 @@
 
 from typing import NamedTuple
 
-import numpy as np
-
 from services.engine.drafting.sources import Place, RequestSources
-from shared.matching.contexts import context_ids
+from services.engine.drafting.surroundings import TOKENS as SURROUNDINGS
+from services.engine.drafting.surroundings import Surroundings
+from shared.matching.contexts import TOKEN_BYTES
 from shared.matching.hit import Matches
 from shared.matching.lookup import Source
 
@@ -14,8 +14,7 @@ ON_TRACK, NEAR, ELSEWHERE, ACROSS = range(4)
 UNIQUE, AGREEING, SPLIT, ALIKE = range(4)
 BEHIND, AHEAD = 64, 256  # tokens around the last break that count as near it
 MOST_TIES = 256  # ties that are looked at
-MOST_NEAR, MOST_NEW = 8, 16  # places whose surroundings are compared
-SURROUNDINGS = 24  # tokens before a place, and before the output's end, in any order
+MOST_NEW = 16  # places whose surroundings are compared, beside those near the last break
 ALIKE_SHARE = 0.65  # of the surrounding tokens, from which on a place counts as alike
 ACROSS_TOKENS = 4  # a gap of more tokens is not guessed across
 STRONG_TRACK = 8  # tokens; a copy that goes on behind so many needs no other candidate
@@ -30,7 +29,13 @@ class Candidate(NamedTuple):
 
 
 def best_candidate(
-    sources: RequestSources, query: bytes, track: Place | None, broken: Place | None, limit: int
+    sources: RequestSources,
+    query: bytes,
+    track: Place | None,
+    broken: Place | None,
+    limit: int,
+    *,
+    surroundings: Surroundings,
 ) -> Candidate | None:
     if limit < 1:
         return None
@@ -56,16 +61,15 @@ def best_candidate(
     if most >= CERTAIN_MATCH:
         at, room = _roomiest(found, limit)
         return Candidate(at, most, ELSEWHERE, _ties(found, at), room)
-    recent = context_ids(query)
-    near = _near(recent, broken, most, most) if broken is not None else None
-    source, (_, positions) = found[0]
+    near = _near(query, broken, most) if broken is not None else None
     if near is not None:
-        at = Place(near.source, int(near.positions[0]))
+        at = Place(near.source, near.positions[0])
     else:
-        at = Place(source, int(positions[0]) if len(positions) == 1 else int(positions.max()))
+        source, matches = found[0]
+        at = Place(source, matches.newest)
     ties = _ties(found, at)
     if ties == SPLIT:
-        at, ties = _most_alike(found, near, recent)
+        at, ties = _most_alike(found, near, query, surroundings)
     place = NEAR if broken is not None and _is_near(at, broken) else ELSEWHERE
     room = at.source.available(at.position, limit, matched=most)
     return Candidate(at, most, place, ties, room) if room else None
@@ -86,53 +90,43 @@ def _is_near(at: Place, broken: Place) -> bool:
 
 
 def _most_alike(
-    found: list[tuple[Source, Matches]], near: "_Near | None", query: np.ndarray
+    found: list[tuple[Source, Matches]],
+    near: "_Near | None",
+    query: bytes,
+    surroundings: Surroundings,
 ) -> tuple[Place, int]:
     """Of places with equal matches, the one whose surroundings hold most of the tokens that
     surround the output's end: the nearest, then the newest of equals."""
-    wanted = query[:SURROUNDINGS]
-    places = [(near.source, near.positions[:MOST_NEAR])] if near else []
+    places = [(near.source, near.positions)] if near else []
     left = MOST_NEW
-    for source, (_, positions) in found:
-        newest = np.sort(positions)[: -left - 1 : -1]
+    for source, matches in found:
+        newest = matches.newest_of(left)
         places.append((source, newest))
         left -= len(newest)
         if left <= 0:
             break
-    standing = [source.before(positions, SURROUNDINGS) for source, positions in places]
-    alike = (np.concatenate(standing, axis=1)[:, :, None] == wanted).any(0).sum(1)
+    contexts = [c for source, positions in places for c in source.contexts(positions, SURROUNDINGS)]
+    alike = surroundings.shared(query, contexts)
     i_best = int(alike.argmax())
-    ties = ALIKE if alike[i_best] >= ALIKE_SHARE * len(wanted) else SPLIT
+    wanted = min(len(query) // TOKEN_BYTES, SURROUNDINGS)
+    ties = ALIKE if int(alike[i_best]) >= ALIKE_SHARE * wanted else SPLIT
     for source, positions in places:
         if i_best < len(positions):
-            return Place(source, int(positions[i_best])), ties
+            return Place(source, positions[i_best]), ties
         i_best -= len(positions)
     raise AssertionError("one of the places is the most alike")
 
 
 class _Near(NamedTuple):
     source: Source
-    positions: np.ndarray  # [at least 1], the nearest to the break first
+    positions: list[int]  # [at least 1], the nearest to the break first
 
 
-def _near(query: np.ndarray, broken: Place, least: int, most: int = CERTAIN_MATCH) -> _Near | None:
-    """The longest matches around a break, of `least` to `most` tokens as far as that is known;
-    lengths are counted up to `CERTAIN_MATCH`."""
+def _near(query: bytes, broken: Place, length: int) -> _Near | None:
+    """The places around a break whose match has at least `length` tokens."""
     source, middle = broken
-    positions = source.near(middle - BEHIND, middle + AHEAD, int(query[0]))
-    if not len(positions):
-        return None
-    if most > 1:
-        wanted = query[:CERTAIN_MATCH, None]
-        agrees = source.before(positions, len(wanted)) == wanted
-        lengths = np.logical_and.accumulate(agrees).sum(0)
-        length = int(lengths.max())
-        if length < least:
-            return None
-        positions = positions[lengths == length]
-    if len(positions) > 1:
-        positions = positions[np.abs(positions - middle).argsort(kind="stable")]
-    return _Near(source, positions)
+    positions = source.near(middle, BEHIND, AHEAD, query[: TOKEN_BYTES * length])
+    return _Near(source, positions) if positions else None
 
 
 def _roomiest(found: list[tuple[Source, Matches]], limit: int) -> tuple[Place, int]:
@@ -152,19 +146,22 @@ def _ties(found: list[tuple[Source, Matches]], at: Place) -> int:
         return UNIQUE
     token = at.source.token_at(at.position)
     for source, (_, positions) in found:
-        if len(positions) == 1:
-            if source.token_at(int(positions[0])) != token:
-                return SPLIT
-        elif (source.next_tokens(positions[-MOST_TIES:]) != token).any():
+        if not source.go_on_alike(positions[-MOST_TIES:], token):
             return SPLIT
     return AGREEING
 
 
 def bridge_candidate(query: bytes, broken: Place, limit: int) -> Candidate | None:
-    near = _near(context_ids(query), broken, 1)
-    if near is None:
+    """The longest match around a break, its length counted up to `CERTAIN_MATCH`."""
+    found = None
+    for length in range(1, min(CERTAIN_MATCH, len(query) // TOKEN_BYTES) + 1):
+        longer = _near(query, broken, length)
+        if longer is None:
+            break
+        found = longer
+    if found is None:
         return None
-    at = Place(near.source, int(near.positions[0]))
+    at = Place(found.source, found.positions[0])
     room = at.source.available(at.position, limit)
     length = at.source.match_length(at.position, query)
     return Candidate(at, length, NEAR, UNIQUE, room) if room else None

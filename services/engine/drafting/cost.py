@@ -51,7 +51,7 @@ class RoundCost:
     def added(self, columns: int, most: int, context: int = 0) -> Sequence[float]:
         """[most + 1]: what 0, 1, ... `most` further columns of one row add to a pass of `columns`
         >= 1, if they stand behind so many tokens."""
-        step = context // CONTEXT_STEP
+        step = context // CONTEXT_STEP if self._per_attended else 0
         key = (columns, most, step)
         known = self._added.get(key)
         if known is None:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 # every token has the same chance.
 DEPTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 63)
 STRETCHES = tuple(b - a for a, b in zip((0, *DEPTHS), DEPTHS, strict=False))
+ROOTS = tuple(1 / stretch for stretch in STRETCHES)
 PLACES = ("on track", "near", "elsewhere", "across")
 LENGTHS = (1, 2, 3, 4, 6, 9, 16, 64)  # lower edges, in tokens
 LENGTH_OF = [max(0, bisect_right(LENGTHS, length) - 1) for length in range(LENGTHS[-1] + 1)]
@@ -88,12 +89,18 @@ class Survival:
         bucket = evidence.bucket
         scales = self._scales[evidence.length >= LONG_MATCH]
         prior = self.priors.hazards[bucket]
-        expected = [min(MOST_CERTAIN, p * scale) for p, scale in zip(prior, scales, strict=True)]
+        most = MOST_CERTAIN
+        # Written out where `min` would say the same: this runs for every proposal.
+        expected = [
+            chance if (chance := p * scale) < most else most
+            for p, scale in zip(prior, scales, strict=True)
+        ]
         trials = self._trials.get(bucket)
         if trials is None:
             return expected
+        weight = OWN_WEIGHT
         own = zip(expected, self._hits[bucket], trials, strict=True)
-        return [(OWN_WEIGHT * p + hits) / (OWN_WEIGHT + tried) for p, hits, tried in own]
+        return [(weight * p + hits) / (weight + tried) for p, hits, tried in own]
 
     def observe(self, evidence: Evidence, drafted: int, accepted: int) -> None:
         bucket = evidence.bucket
@@ -124,18 +131,23 @@ def best_width(
     `added[w]` is what w columns cost, `rate` how many tokens that cost usually yields.
     """
     reached, expected = first, 0.0
-    best = Width(0, 0.0)
+    drafts, most_value = 0, 0.0
     done = 0
-    for stretch, chance in zip(STRETCHES, hazards, strict=False):
-        tokens = min(stretch, most - done)
-        if tokens <= 0 or reached < HOPELESS:
+    for tokens, root, chance in zip(STRETCHES, ROOTS, hazards, strict=False):
+        if done >= most or reached < HOPELESS:
             break
-        each = chance if stretch == 1 else chance ** (1 / stretch)
-        kept = each**tokens
-        expected += reached * (tokens if each >= 1 else each * (1 - kept) / (1 - each))
-        reached *= kept
+        if tokens == 1:
+            expected += reached * chance
+            reached *= chance
+        else:
+            each = chance**root
+            if tokens > most - done:
+                tokens = most - done
+                chance = each**tokens
+            expected += reached * (tokens if each >= 1 else each * (1 - chance) / (1 - each))
+            reached *= chance
         done += tokens
         value = expected - rate * added[done]
-        if value > best.value:
-            best = Width(done, value)
-    return best
+        if value > most_value:
+            drafts, most_value = done, value
+    return Width(drafts, most_value)
