@@ -31,6 +31,7 @@ from services.gateway.conversation import Conversation
 from services.gateway.draft_records import as_json
 from services.gateway.draft_session import SessionNaming
 from services.gateway.output.choice import tool_parser_of
+from services.gateway.output_memory import OutputMemory
 from services.gateway.planner import Planner
 from services.gateway.protocols.chat import Chat
 from services.gateway.protocols.completions import Completions
@@ -201,6 +202,7 @@ def _prompt_ids(model: Path, tokenizer: Tokenizer, request: Request, context: in
         queue_timeout_s=gateway.queue_timeout_s,
         sessions=SessionNaming(enabled=False, native=False, tokenizer=tokenizer),
         calls=CallMemory(),
+        outputs=OutputMemory(tokenizer),
     )
     try:
         ids: np.ndarray = asyncio.run(planner.prompt_of(request, context)).ids

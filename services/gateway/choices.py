@@ -5,10 +5,11 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from services.gateway.choices_log import ChoicesLog
-from services.gateway.generation import Generation, Result
+from services.gateway.generation import Generation
 from services.gateway.outcome import merged_stats
 from services.gateway.output.events import Event
 from services.gateway.request_log import GenerationLog, describe_error
+from services.gateway.result import Result
 from shared.errors import EngineDead
 
 

@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal, assert_never
+from typing import Any, assert_never
 
 import msgspec
 
@@ -17,18 +17,18 @@ from services.gateway.outcome import Outcome
 from services.gateway.output.events import Event, merged
 from services.gateway.output.output import Output
 from services.gateway.output.token_logprobs import LogprobCollector
+from services.gateway.output_memory import AnswerTokens
 from services.gateway.page.recent import RecentRequest, RecentRequests
 from services.gateway.request_log import GenerationLog, describe_error
+from services.gateway.result import EndReason, Progress, Result
 from services.gateway.token_gaps import TokenGaps
 from shared.errors import EngineDead, NinferError, by_code
 from shared.messages import (
-    ArchiveStats,
     BuildIndex,
     Cancel,
     Failed,
     Finished,
     Generate,
-    GenerationStats,
     OutputTokens,
     Stop,
 )
@@ -36,31 +36,6 @@ from shared.messages import (
 CANCEL_WAIT_S = 5.0  # for the terminal message of a cancelled request, which only the log wants
 
 ROUNDS_A_WRITE = 16  # at most, so that one stream that lags cannot hold up the others
-
-EndReason = Literal["stop", "stop_string", "tool_calls", "length", "context"]
-
-
-@dataclass(frozen=True)
-class Result:
-    """How an output ended, for the protocols."""
-
-    reason: EndReason
-    stop: str | None  # the stop string, if one ended it
-    stats: GenerationStats
-    output_tokens: int
-    reasoning_tokens: int
-    archive: ArchiveStats | None = None  # None: the request named no session
-
-
-@dataclass(frozen=True)
-class Progress:
-    """How far an output is, as the gateway sees it."""
-
-    prompt_tokens: int
-    output_tokens: int
-    copied_tokens: int  # of the output
-    first_s: float  # from the request's receipt to the first tokens
-    since_first_s: float
 
 
 @dataclass
@@ -79,6 +54,7 @@ class Generation:
     described: dict[str, Any]  # the log's request object
     session: NamedSession
     calls: CallListener
+    tokens: AnswerTokens
     began_s: float
     on_first: Callable[[], None] | None = None  # called with the first tokens; may raise
     ended: bool = False
@@ -226,7 +202,9 @@ class Generation:
         self._copied += reply.copied
         was_stopped = self.output.stop is not None
         tokens, reasoning = self.output.tokens, self.output.reasoning_tokens
-        events = self.output.push(reply.token_ids.tolist())
+        token_ids = reply.token_ids.tolist()
+        self.tokens.add(token_ids)
+        events = self.output.push(token_ids)
         if self._logprobs is not None:
             thought = self.output.reasoning_tokens - reasoning
             self._logprobs.add(reply, thought, self.output.tokens - tokens)
@@ -245,6 +223,7 @@ class Generation:
             # nobody here asked for it: the engine is shutting down
             raise self._failed(EngineDead("the engine stopped; it restarts by itself, try again"))
         self.finished = finished
+        self.tokens.keep()
         self._close()
         self._mark(events)
         self._log_done(finished, self._reason(finished), self.output.tokens)

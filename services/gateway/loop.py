@@ -27,6 +27,7 @@ from services.gateway.indexer_link import IndexerLink
 from services.gateway.metrics import Metrics
 from services.gateway.metrics_collector import LiveMetrics
 from services.gateway.output.choice import tool_parser_of
+from services.gateway.output_memory import OutputMemory
 from services.gateway.page.recent import RecentRequests
 from services.gateway.planner import Planner
 from services.gateway.request_log import RequestLog, redact
@@ -146,6 +147,7 @@ def build_service(config: GatewayConfig, channels: endpoints.Endpoints) -> Gener
             tokenizer=tokenizer,
         ),
         calls=CallMemory(),
+        outputs=OutputMemory(tokenizer),
     )
     metrics = Metrics(planner.model_id)
     observers: list[RequestObserver] = [metrics]

@@ -18,6 +18,7 @@ from services.gateway.forced_calls import grammar_of as forced_grammar
 from services.gateway.output.calls_only import CallsOnly
 from services.gateway.output.choice import ToolParser, parser_for
 from services.gateway.output.output import OutputParser, PlainParser
+from services.gateway.output_memory import OutputMemory
 from services.gateway.rendering import messages_of
 from services.gateway.request import Request
 from shared.errors import BadParameter, ModelNotFound, PromptTooLong
@@ -64,6 +65,7 @@ class Planner:
     queue_timeout_s: float
     sessions: SessionNaming
     calls: CallMemory
+    outputs: OutputMemory
 
     async def plan(
         self, request: Request, request_id: str, headers: Mapping[str, str], engine: EngineReady
@@ -174,7 +176,9 @@ class Planner:
 
         def encode() -> Prompt:
             messages = messages_of(self.calls.restore(conversation), abilities)
-            return self.template.prepare(messages, tools, request.template_options)
+            prompt = self.template.prepare(messages, tools, request.template_options)
+            ids = self.outputs.restore(prompt.ids, request.wishes.cache_salt)
+            return prompt._replace(ids=ids)
 
         # a long prompt takes a while, in which other streams must go on
         return await asyncio.to_thread(encode)

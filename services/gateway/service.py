@@ -18,16 +18,18 @@ from services.gateway.config import GatewayConfig
 from services.gateway.draft_records import DraftRecords
 from services.gateway.draft_session import generation_comment, generation_header
 from services.gateway.engine_link import EngineLink
-from services.gateway.generation import Generation, Result
+from services.gateway.generation import Generation
 from services.gateway.indexer_link import IndexerLink
 from services.gateway.metrics_collector import LiveMetrics
 from services.gateway.output.output import Output
+from services.gateway.output_memory import AnswerTokens
 from services.gateway.page.recent import RecentRequests
 from services.gateway.planner import Plan, Planner
 from services.gateway.protocols.protocol import ChoicesHandler, Head, News, ProtocolHandler, Reply
 from services.gateway.protocols.usage import ninfer_object
 from services.gateway.request import Request
 from services.gateway.request_log import GenerationLog, RequestLog, describe_error
+from services.gateway.result import Result
 from services.gateway.token_gaps import TokenGaps
 from services.gateway.trace_parent import trace_of
 from shared.errors import EngineFault, NinferError
@@ -166,6 +168,7 @@ class GenerationService:
             described=described,
             session=plan.session,
             calls=CallListener(self.planner.calls),
+            tokens=AnswerTokens(self.planner.outputs, generate.prompt_ids, generate.cache_salt),
             began_s=began_s,
         )
 

@@ -3,7 +3,6 @@
 import time
 from typing import Any, assert_never
 
-from services.gateway.generation import Result
 from services.gateway.output.events import (
     CallArguments,
     CallEnd,
@@ -17,6 +16,7 @@ from services.gateway.protocols.openai_errors import error_body
 from services.gateway.protocols.protocol import Head
 from services.gateway.protocols.sse import DONE, data
 from services.gateway.protocols.usage import chat_usage, ninfer_object, timings, timings_so_far
+from services.gateway.result import Result
 from shared.errors import NinferError
 
 FINISH_REASONS = {

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from services.gateway.choices import Piece
-from services.gateway.generation import Result
 from services.gateway.output.events import Event
+from services.gateway.result import Result
 from shared.errors import NinferError
 
 

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from services.gateway.conversation import RawPrompt
-from services.gateway.generation import Result
 from services.gateway.output.events import Content, Event
 from services.gateway.protocols.chat_reply import FINISH_REASONS
 from services.gateway.protocols.choices_reply import ChoicesReply
@@ -19,6 +18,7 @@ from services.gateway.protocols.structured import grammar_of
 from services.gateway.protocols.unserved import COMPLETIONS, Unserved
 from services.gateway.protocols.usage import chat_usage, ninfer_object, timings, timings_so_far
 from services.gateway.request import Request
+from services.gateway.result import Result
 from shared.errors import BadParameter, NinferError
 
 _unserved = Unserved("completions", COMPLETIONS)

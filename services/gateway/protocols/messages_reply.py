@@ -3,7 +3,6 @@
 import json
 from typing import Any, assert_never
 
-from services.gateway.generation import Result
 from services.gateway.output.events import (
     CallArguments,
     CallEnd,
@@ -16,6 +15,7 @@ from services.gateway.output.events import (
 from services.gateway.protocols.protocol import Head
 from services.gateway.protocols.sse import named
 from services.gateway.protocols.usage import messages_usage, ninfer_object
+from services.gateway.result import Result
 from shared.errors import NinferError, PromptTooLong
 
 STOP_REASONS = {

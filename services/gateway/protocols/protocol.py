@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from services.gateway.choices import Piece
-from services.gateway.generation import Progress, Result
 from services.gateway.output.events import Event
 from services.gateway.request import Request
+from services.gateway.result import Progress, Result
 from shared.errors import NinferError
 
 News = TypeVar("News")  # Event, or Piece of an answer with several choices

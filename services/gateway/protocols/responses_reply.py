@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable
 from typing import Any, assert_never
 
-from services.gateway.generation import Result
 from services.gateway.output.events import (
     CallArguments,
     CallEnd,
@@ -25,6 +24,7 @@ from services.gateway.protocols.responses_output import (
 from services.gateway.protocols.responses_tools import Tool, ToolSet
 from services.gateway.protocols.sse import named
 from services.gateway.protocols.usage import ninfer_object, responses_usage
+from services.gateway.result import Result
 from shared.errors import NinferError
 
 Keep = Callable[[dict[str, Any]], None]

@@ -4,7 +4,7 @@ from typing import Any
 
 from services.gateway.acceptance import acceptance
 from services.gateway.draft_session import session_object
-from services.gateway.generation import Progress, Result
+from services.gateway.result import Progress, Result
 from shared.messages import GenerationStats
 
 
