@@ -6,8 +6,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from kernels import attention
+from services.engine.kv import UNIT_TOKENS
 from services.engine.models.attention import FUSED_TOKENS
 from services.engine.models.tiny import write_tiny
+from services.engine.prefix_blocks import BLOCK_TOKENS
 from tests.engine.models.oracle import (
     load,
     make_kv,
@@ -153,6 +156,26 @@ def test_contexts_beyond_the_fused_kernel_agree_with_one_pass(tiny_model: Path) 
     cuts = [length, length + 1, length + 2, length + 3, length + 5, length + 22]
     parts = [run(model, kv, (0, a, ids[a:b])).logits for a, b in pairwise(cuts)]
     assert relative_error(torch.cat(parts), whole) < FP32
+
+
+def test_whoever_moves_keys_moves_whole_units_of_the_kernel() -> None:
+    assert UNIT_TOKENS == attention.UNIT
+    assert BLOCK_TOKENS % attention.UNIT == 0
+
+
+@pytest.mark.parametrize("tokens", [64, 90])
+def test_a_copied_slot_is_as_good_as_its_origin(tiny_model: Path, tokens: int) -> None:
+    model = load(tiny_model)
+    ids = random_ids(100, model.config.vocab_size)
+    kv = make_kv(model, slots=2)
+    run(model, kv, (0, 0, ids))
+    kv.copy(0, 1, tokens)
+    other = random_ids(20, model.config.vocab_size, seed=1)
+    clean = make_kv(model)
+    run(model, clean, (0, 0, ids[:tokens]))
+    assert torch.equal(
+        run(model, kv, (1, tokens, other)).logits, run(model, clean, (0, tokens, other)).logits
+    )
 
 
 def test_only_the_wanted_columns_get_logits(tiny_model: Path) -> None:
