@@ -1,11 +1,13 @@
-"""`python -m bench engine`: one server under agents' loads, and transformers beside it.
+"""`python -m bench engine`: one server under agents' loads, and other engines beside it.
 
 Every figure is a ratio within this run: streams together against one alone, a second turn against
-the first, long contexts against short ones, ninfer against transformers' `generate` on the same
-threads. Exit status 1 if a bar falls short.
+the first, long contexts against short ones, a pass of the model against reading its weights, ninfer
+against transformers' `generate`, llama.cpp's server and vLLM on as many threads. A peer that is not
+installed is said and left out. Exit status 1 if a bar falls short.
 """
 
 import argparse
+import signal
 import statistics
 import sys
 import threading
@@ -16,6 +18,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from bench import model_pass
 from bench.first_light import (
     Bar,
     check_copy,
@@ -26,10 +29,16 @@ from bench.first_light import (
     progress,
     report,
 )
+from bench.peers import llama_cpp, vllm
+from bench.peers.contest import contest
 from bench.server import BenchServer
 from bench.texts import CONFIG, INVENTORY
 from services.engine.checkpoint.fetch import default_folder
+from services.engine.device import parse_dtype, resolve_device, set_threads
+from services.engine.models.load import load_model
 
+PARTS = ("server", "passes", "transformers", "peers")
+THREADS = 1
 STREAMS = 8
 CHUNK = 512
 QUESTION = "Explain in detail how a steam engine works and why it changed the world."
@@ -39,30 +48,83 @@ SAMPLED = {"temperature": 1.0}  # greedy, the demo model loops, and copies would
 def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench engine", description=__doc__)
     parser.add_argument("--model", type=Path, default=default_folder("smollm2-135m"))
+    parser.add_argument("--part", action="append", choices=PARTS, help="only this; may be repeated")
+    parser.add_argument(
+        "--llama-server", type=Path, default=llama_cpp.default_server(), metavar="PATH"
+    )
+    parser.add_argument(
+        "--vllm", type=Path, default=vllm.default_python(), metavar="PYTHON",
+        help="the interpreter of the environment that has it",
+    )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="one object a line")
     parser.add_argument("--quick", action="store_true", help="one repeat, shorter answers")
     options = parser.parse_args(argv)
+    # ending by a signal stops the servers too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    parts = options.part or PARTS
     repeats, output = (1, 48) if options.quick else (3, 128)
+    bars: list[Bar] = []
+    if "server" in parts or "transformers" in parts:
+        bars += under_load(options.model, parts, repeats, output)
+    if "passes" in parts:
+        bars += passes(options.model, 7 if options.quick else 31)
+    if "peers" in parts:
+        bars += contest(
+            options.model,
+            llama_server=options.llama_server,
+            vllm_python=options.vllm,
+            threads=THREADS,
+            repeats=repeats,
+            output=output,
+        )
+    report(bars, as_json=options.json)
+    return 0 if all(bar.holds for bar in bars) else 1
+
+
+def under_load(model: Path, parts: Sequence[str], repeats: int, output: int) -> list[Bar]:
+    bars: list[Bar] = []
+    ours: dict[str, float] = {}
     server = BenchServer.start(
-        options.model,
+        model,
         "--ngram-draft-tokens=63",
         f"--max-concurrency={STREAMS}",
         f"--prefill-chunk={CHUNK}",
-        "--threads=1",
+        f"--threads={THREADS}",
     )
     try:
-        bars = [
-            streams(server, repeats, output),
-            second_turn(server, repeats),
-            long_context(server, repeats, output),
-            stall(server, repeats),
-        ]
-        ours = own_speeds(server, repeats, output)
+        if "server" in parts:
+            bars += [
+                streams(server, repeats, output),
+                second_turn(server, repeats),
+                long_context(server, repeats, output),
+                stall(server, repeats),
+            ]
+        if "transformers" in parts:
+            ours = own_speeds(server, repeats, output)
     finally:
         server.stop()
-    bars += against_transformers(options.model, ours, output)
-    report(bars, as_json=options.json)
-    return 0 if all(bar.holds for bar in bars) else 1
+    return bars + (against_transformers(model, ours, output) if ours else [])
+
+
+def passes(path: Path, repeats: int) -> list[Bar]:
+    """A pass of the model by its width, at 500 tokens of context; widths are only judged where the
+    CPU multiplies bf16 in tiles, since elsewhere arithmetic decides from 16 columns on."""
+    progress("passes: filling the context")
+    set_threads(THREADS)
+    model = load_model(path, dtype=parse_dtype("bfloat16"), device=resolve_device("cpu"))
+    bench = model_pass.Bench(model, "bf16")
+    bench.check()
+    times = model_pass.measure(bench, repeats)
+    context = model_pass.CONTEXTS[0]
+    taken = {w: statistics.median(times[model_pass.label(w, context)]) for w in (1, 16, 64)}
+    read = statistics.median(times["read the weights"])
+    condition = f"{context} tokens of context, one thread, {repeats} repeats"
+    tiles = model_pass.has_tiles()
+    return [
+        Bar("pass_1_vs_reading_weights", taken[1] / read, 1.8, False, condition),
+        Bar("pass_16_vs_1", taken[16] / taken[1], 1.3 if tiles else None, False, condition),
+        Bar("pass_64_vs_1", taken[64] / taken[1], 1.7 if tiles else None, False, condition),
+    ]
 
 
 def streams(server: BenchServer, repeats: int, output: int) -> Bar:

@@ -29,12 +29,14 @@ PROSE_SAMPLING: dict[str, Any] = {"temperature": 1.0, "seed": 7}
 class Bar:
     name: str
     value: float
-    bar: float
+    bar: float | None  # None: reported, not judged
     at_least: bool
     conditions: str
 
     @property
     def holds(self) -> bool:
+        if self.bar is None:
+            return True
         return self.value >= self.bar if self.at_least else self.value <= self.bar
 
 
@@ -189,11 +191,11 @@ def report(bars: list[Bar], *, as_json: bool) -> None:
             fields = {"name": bar.name, "value": bar.value, "bar": bar.bar, "holds": bar.holds}
             print(json.dumps({**fields, "conditions": bar.conditions}))
         else:
-            sign = ">=" if bar.at_least else "<="
-            verdict = "holds" if bar.holds else "FALLS SHORT"
-            print(
-                f"{bar.name:26} {bar.value:8.3f} {sign} {bar.bar:<6} {verdict:12} {bar.conditions}"
-            )
+            wanted, verdict = "", "reported"
+            if bar.bar is not None:
+                wanted = f"{'>=' if bar.at_least else '<='} {bar.bar}"
+                verdict = "holds" if bar.holds else "FALLS SHORT"
+            print(f"{bar.name:28} {bar.value:8.3f} {wanted:9} {verdict:12} {bar.conditions}")
 
 
 def progress(text: str) -> None:

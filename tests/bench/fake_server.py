@@ -13,8 +13,8 @@ Chunks = list[dict[str, Any]]
 class FakeServer(ThreadingHTTPServer):
     """`bodies` keeps what it was asked, `keys` the keys that came along."""
 
-    def __init__(self, owner: str, chunks: Chunks, *, status: int = 200) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
+    def __init__(self, owner: str, chunks: Chunks, *, status: int = 200, port: int = 0) -> None:
+        super().__init__(("127.0.0.1", port), Handler)
         self.owner, self.chunks, self.status = owner, chunks, status
         self.bodies: list[dict[str, Any]] = []
         self.keys: list[str | None] = []
