@@ -98,7 +98,7 @@ def contest(
             return []
         ours = start_ours(model, threads, stack)
         peers = start_peers(installed, stack)
-        runners = [*ours, *finalists(peers, output)]
+        runners = finalists([*ours, *peers], output)
         measure(runners, repeats, output)
     return list(bars(runners, f"{threads} thread each, {output} tokens, {repeats} repeats"))
 
@@ -147,7 +147,8 @@ def start_peers(installed: Sequence[Setting], stack: ExitStack) -> list[Contesta
 
 
 def finalists(peers: Sequence[Contestant], output: int) -> list[Contestant]:
-    """All that decode plainly, and of each peer the fastest drafting settings of one trial."""
+    """All that decode plainly, and of each peer the fastest drafting settings of one trial, which
+    is everyone's warm-up too. Of ours all go on."""
     chosen = []
     tried: dict[str, list[tuple[float, Contestant]]] = defaultdict(list)
     for one in peers:
@@ -158,7 +159,7 @@ def finalists(peers: Sequence[Contestant], output: int) -> list[Contestant]:
             progress(f"{exc}; it is left out")
             continue
         progress(f"{one.name}: {speed:.1f} tok/s in its trial ({turn.name})")
-        if turn is PLAIN:
+        if turn is PLAIN or one.peer == OURS:
             chosen.append(one)
         else:
             tried[one.peer].append((speed, one))
