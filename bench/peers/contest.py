@@ -2,9 +2,10 @@
 
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -40,6 +41,7 @@ class Contestant:
     server: BenchServer | PeerServer
     client: ChatClient
     speeds: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    prompt_tokens: int | None = None  # of what it was asked last
 
     def median(self, workload: str) -> float:
         return statistics.median(self.speeds[workload])
@@ -56,12 +58,18 @@ class Contestant:
         ninfer: dict[str, Any] = PLAIN_OURS if turn is PLAIN else {}
         with self._awake():
             answer = self.client.ask(turn, output_tokens=tokens, salt="contest", ninfer=ninfer)
+        self.prompt_tokens = answer.prompt_tokens
         speed = answer.decode_tok_s
         if speed is None or answer.output_tokens != tokens:
             raise Refused(f"{self.name}: {answer.output_tokens} tokens of {tokens}")
         if turn is COPY:
             _check(answer, self.name)
         return speed
+
+    def stop(self) -> None:
+        """A peer's; ours are stopped at the end."""
+        if isinstance(self.server, PeerServer):
+            self.server.stop()
 
     @contextmanager
     def _awake(self) -> Iterator[None]:
@@ -97,8 +105,7 @@ def contest(
         if not installed:
             return []
         ours = start_ours(model, threads, stack)
-        peers = start_peers(installed, stack)
-        runners = finalists([*ours, *peers], output)
+        runners = finalists(chain(ours, start_peers(installed, stack)), output)
         measure(runners, repeats, output)
     return list(bars(runners, f"{threads} thread each, {output} tokens, {repeats} repeats"))
 
@@ -122,9 +129,8 @@ def start_ours(model: Path, threads: int, stack: ExitStack) -> list[Contestant]:
     return found
 
 
-def start_peers(installed: Sequence[Setting], stack: ExitStack) -> list[Contestant]:
-    """One after the other; a setting that does not start is left out and said."""
-    found = []
+def start_peers(installed: Sequence[Setting], stack: ExitStack) -> Iterator[Contestant]:
+    """Each when it is asked for; a setting that does not start is left out and said."""
     for setting in installed:
         progress(f"{setting.name}: starting")
         try:
@@ -133,20 +139,12 @@ def start_peers(installed: Sequence[Setting], stack: ExitStack) -> list[Contesta
             progress(str(exc))
             continue
         stack.callback(server.stop)
-        found.append(
-            Contestant(
-                setting.peer,
-                setting.weights,
-                setting.drafts,
-                setting.name,
-                server,
-                server.client,
-            )
+        yield Contestant(
+            setting.peer, setting.weights, setting.drafts, setting.name, server, server.client
         )
-    return found
 
 
-def finalists(peers: Sequence[Contestant], output: int) -> list[Contestant]:
+def finalists(peers: Iterable[Contestant], output: int) -> list[Contestant]:
     """All that decode plainly, and of each peer the fastest drafting settings of one trial, which
     is everyone's warm-up too. Of ours all go on."""
     chosen = []
@@ -157,16 +155,20 @@ def finalists(peers: Sequence[Contestant], output: int) -> list[Contestant]:
             speed = one.decode(turn, tokens)
         except Refused as exc:
             progress(f"{exc}; it is left out")
+            one.stop()
             continue
-        progress(f"{one.name}: {speed:.1f} tok/s in its trial ({turn.name})")
+        behind = f"{tokens} tokens behind {one.prompt_tokens}"
+        progress(f"{one.name}: {speed:.1f} tok/s in its trial ({turn.name}, {behind})")
         if turn is PLAIN or one.peer == OURS:
             chosen.append(one)
         else:
-            tried[one.peer].append((speed, one))
-    for found in tried.values():
-        found.sort(key=lambda pair: -pair[0])
-        chosen += [one for _, one in found[:FINALISTS]]
-    return chosen
+            found = tried[one.peer]
+            found.append((speed, one))
+            found.sort(key=lambda pair: -pair[0])
+            for _, beaten in found[FINALISTS:]:
+                beaten.stop()
+            del found[FINALISTS:]
+    return chosen + [one for found in tried.values() for _, one in found]
 
 
 def measure(runners: Sequence[Contestant], repeats: int, output: int) -> None:

@@ -5,7 +5,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bench.serving.workloads import Turn
@@ -77,7 +77,12 @@ class ChatClient:
         heard = _Heard()
         for chunk in self._stream(body):
             heard.take(chunk, time.perf_counter() - began_s)
-        return heard.answer()
+        answer = heard.answer()
+        last = turn.messages[-1]
+        if last["role"] != "assistant":
+            return answer
+        # llama.cpp says the prefilled beginning again, the others go on behind it
+        return replace(answer, text=answer.text.removeprefix(last["content"]))
 
     def body(
         self, turn: Turn, *, output_tokens: int, salt: str, ninfer: dict[str, Any]

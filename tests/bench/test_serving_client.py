@@ -66,6 +66,14 @@ def test_vllm_is_told_to_continue_a_prefilled_answer() -> None:
     assert body["add_generation_prompt"] is False
 
 
+def test_a_prefilled_beginning_that_is_said_again_is_not_part_of_the_answer() -> None:
+    messages = [{"role": "user", "content": "go on"}, {"role": "assistant", "content": "one"}]
+    answer, _ = ask("llamacpp", llama_cpp("one", " two"), Turn("copy", messages))
+    assert answer.text == " two"
+    answer, _ = ask("vllm", vllm(" two", " one"), Turn("copy", messages))
+    assert answer.text == " two one"
+
+
 def test_reasoning_counts_as_text() -> None:
     chunks = llama_cpp("answer")
     chunks.insert(1, {"choices": [{"index": 0, "delta": {"reasoning_content": "think "}}]})
