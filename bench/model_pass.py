@@ -23,6 +23,7 @@ from services.engine.device import parse_dtype, resolve_device, set_threads, syn
 from services.engine.kv import KvCache
 from services.engine.models.llama import LlamaModel
 from services.engine.models.load import load_model
+from services.engine.models.weight_form import FORMS, resolve_form
 from shared.errors import ConfigError
 
 WIDTHS = (1, 16, 64)
@@ -92,6 +93,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--model", type=Path, default=default_folder("smollm2-135m"))
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--dtype", default="bfloat16", choices=("bfloat16", "float32"))
+    parser.add_argument("--weights", default="auto", choices=tuple(FORMS), help="as the engine's")
     parser.add_argument(
         "--exact", default="on", choices=("on", "off"), help="the same bits at every width"
     )
@@ -101,9 +103,10 @@ def main(argv: Sequence[str]) -> int:
         device, dtype = resolve_device(options.device), parse_dtype(options.dtype)
         threads = set_threads(options.threads)
         exact = options.exact == "on"
-        model = load_model(options.model, dtype=dtype, device=device, exact=exact)
+        form = resolve_form(options.weights, dtype=dtype, device=device)
+        model = load_model(options.model, dtype=dtype, device=device, exact=exact, form=form)
         conditions = f"{options.dtype}, {options.device}, {threads} thread{'s'[: threads > 1]}"
-        conditions += f", exact {options.exact}"
+        conditions += f", weights {form}, exact {options.exact}"
         sys.stderr.write(f"model-pass: {conditions}; filling the context\n")
         bench = Bench(model, conditions)
         bench.check()

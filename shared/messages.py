@@ -71,6 +71,7 @@ class ModelFacts(Wire, frozen=True, kw_only=True):
     device: str
     threads: int
     exact: bool = False  # passes of every width give the same bits
+    weights: str = "full"  # the layers' matrices: full (in dtype), int8 or int4
 
 
 class EngineLimits(Wire, frozen=True, kw_only=True):

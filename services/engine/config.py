@@ -29,6 +29,12 @@ class EngineConfig:
         "weights and KV; auto is bfloat16",
         choices=("auto", "bfloat16", "float32"),
     )
+    weights: str = option(
+        "auto",
+        "the layers' matrices: auto and bf16 as they are; int8 with activations, half the memory, "
+        "wide passes faster; int4 a third of it, only passes of few columns faster",
+        choices=("auto", "bf16", "int8", "int4"),
+    )
     exact: str = option(
         "auto",
         "passes of every width give the same bits, so drafts never change a token; "

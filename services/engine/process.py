@@ -18,6 +18,7 @@ from services.engine.loop import Engine
 from services.engine.models.llama import LlamaModel
 from services.engine.models.load import load_model
 from services.engine.models.mtp import MtpModule, has_mtp, has_shortlist
+from services.engine.models.weight_form import resolve_form
 from services.engine.models.weights import Weights
 from services.engine.mtp_drafter import MtpDrafter
 from services.engine.planner import PlanLimits
@@ -40,7 +41,13 @@ def main(argv: list[str]) -> None:
     dtype = parse_dtype(config.dtype)
     threads = set_threads(config.threads)
     tokenizer = Tokenizer.load(config.model)
-    model = load_model(config.model, dtype=dtype, device=device, exact=config.exact != "off")
+    model = load_model(
+        config.model,
+        dtype=dtype,
+        device=device,
+        exact=config.exact != "off",
+        form=resolve_form(config.weights, dtype=dtype, device=device),
+    )
     weights = Weights(config.model)
     limits, context = resolve(
         config,
@@ -75,6 +82,7 @@ def main(argv: list[str]) -> None:
         device=str(device),
         threads=threads,
         exact=model.exact,
+        weights=model.weight_form,
     )
     drafting = None
     if limits.ngram_draft_tokens or limits.draft_tokens:
@@ -145,6 +153,8 @@ def main(argv: list[str]) -> None:
     shown = {
         "model": facts.model_id,
         "dtype": facts.dtype,
+        "weights": facts.weights,
+        "weight_mb": str(round(facts.weight_bytes / 1e6)),
         "device": facts.device,
         "threads": str(threads),
         "exact": "yes" if facts.exact else "no",

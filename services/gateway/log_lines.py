@@ -57,6 +57,7 @@ class Model(msgspec.Struct, kw_only=True):
     device: str
     threads: int
     exact: Annotated[bool, said("passes of every width give a token the same bits")] = False
+    weights: Annotated[str, said("the layers' matrices: full (in dtype), int8 or int4")] = "full"
 
 
 class Limits(msgspec.Struct, kw_only=True):

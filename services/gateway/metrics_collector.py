@@ -110,6 +110,7 @@ class LiveMetrics(Collector):
                 "version": version("ninfer"),
                 "device": ready.model.device,
                 "dtype": ready.model.dtype,
+                "weights": ready.model.weights,
                 "exact": str(ready.model.exact).lower(),
                 "ngram_policy": ready.limits.ngram_policy,
                 "ngram_draft_tokens": str(ready.limits.ngram_draft_tokens),

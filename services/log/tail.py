@@ -26,7 +26,8 @@ def shown(line: AnyLine) -> Text | None:
         case ServerStart():
             model, limits = line.engine.model, line.engine.limits
             text.append("server ", "bold blue")
-            text.append(f"{line.server.model_id} on {model.device} in {model.dtype}, ")
+            text.append(f"{line.server.model_id} on {model.device} in {model.dtype}")
+            text.append(f" ({model.weights}), " if model.weights != "full" else ", ")
             text.append(f"copies {limits.ngram_draft_tokens or 'off'}, spec {limits.spec}")
         case RequestStart():
             return None

@@ -110,6 +110,7 @@ def test_sigterm_ends_open_streams_and_leaves_no_process_or_socket(
         (["--no-such-option"], "unrecognized arguments: --no-such-option"),
         (["--log-level=loud"], "invalid choice: 'loud'"),
         (["--spec=mtp"], "has no such drafter"),
+        (["--weights=int8", "--dtype=float32"], "--weights int8 goes with --dtype bfloat16 only"),
         (["--ngram-draft-tokens=64"], "use 0 to 63"),
         (["--ngram-min-match=3"], "use 4 to 64"),
         (["--ngram-archive-mib=8"], "needs copies to serve: set --ngram-draft-tokens"),

@@ -19,6 +19,7 @@ from services.engine.kv import KvCache
 from services.engine.loop import Engine
 from services.engine.models.load import load_model
 from services.engine.models.mtp import MtpModule
+from services.engine.models.weight_form import WeightForm
 from services.engine.models.weights import Weights
 from services.engine.mtp_drafter import MtpDrafter
 from services.engine.planner import PlanLimits
@@ -104,13 +105,14 @@ class LocalEngine:
         context: int = 2048,
         dtype: torch.dtype = torch.float32,
         mtp: bool = False,
+        form: WeightForm = "full",
         exact: bool = True,
     ) -> None:
         """With `mtp` each engine may run with the folder's neural drafter."""
         device = torch.device("cpu")
         torch.set_num_threads(1)
         self.tokenizer = Tokenizer.load(folder)
-        self.model = model = load_model(folder, dtype=dtype, device=device, exact=exact)
+        self.model = model = load_model(folder, dtype=dtype, device=device, exact=exact, form=form)
         kv = KvCache(
             model.config,
             slots=slots,

@@ -1,9 +1,13 @@
-"""A linear layer: packed once for oneDNN on a CPU, plain elsewhere."""
+"""A linear layer: packed once on a CPU, in its type or in fewer bits, plain elsewhere."""
 
 from typing import Protocol
 
 import torch
 from torch.nn import functional
+
+from services.engine.models.int4_linear import Int4Linear
+from services.engine.models.int8_linear import Int8Linear
+from services.engine.models.weight_form import WeightForm
 
 
 class Linear(Protocol):
@@ -18,7 +22,17 @@ class Linear(Protocol):
         ...
 
 
-def linear(weight: torch.Tensor, bias: torch.Tensor | None, device: torch.device) -> Linear:
+def linear(
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    device: torch.device,
+    form: WeightForm = "full",
+) -> Linear:
+    """Forms other than the full one are for bf16 on a CPU."""
+    if form == "int8":
+        return Int8Linear(weight, bias)
+    if form == "int4":
+        return Int4Linear(weight, bias)
     if device.type == "cpu" and torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return PackedLinear(weight, bias)
     return PlainLinear(weight.to(device), None if bias is None else bias.to(device))

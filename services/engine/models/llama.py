@@ -15,6 +15,7 @@ from services.engine.models.llama_block import LlamaBlock
 from services.engine.models.norm import RmsNorm
 from services.engine.models.pass_attention import Attention
 from services.engine.models.rope import Rope
+from services.engine.models.weight_form import Matrices
 from services.engine.models.weights import Weights
 
 # Tensors that may lie in the folder without being part of this graph.
@@ -64,7 +65,10 @@ class LlamaModel:
         weights.refuse_leftovers(OTHERS)
         self.parameters = weights.elements
         # what a pass of one column reads at least, the embedding's row aside
-        self.weight_bytes = self.parameters * embedding.element_size()
+        size = embedding.element_size()
+        saved = Matrices.of(config).saved_bytes(weights.form, size)
+        self.weight_bytes = self.parameters * size - saved
+        self.weight_form = weights.form
 
     @classmethod
     def load(

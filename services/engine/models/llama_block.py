@@ -61,7 +61,7 @@ class LlamaBlock:
         bias = None
         if has_bias:
             bias = torch.cat([self._take(f"{n}.bias", size) for n, size in parts.items()])
-        return linear(weight, bias, self._device)
+        return linear(weight, bias, self._device, self._weights.form)
 
     def _rms_norm(self, name: str) -> RmsNorm:
         weight = self._take(f"{name}.weight", self._config.hidden_size)

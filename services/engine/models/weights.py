@@ -6,6 +6,7 @@ import torch
 from safetensors import safe_open
 
 from services.engine.models.tensor_index import read_index, safetensors_errors
+from services.engine.models.weight_form import WeightForm
 from shared.errors import CheckpointError
 
 FLOATS = ("F32", "F16", "BF16")
@@ -14,8 +15,13 @@ FLOATS = ("F32", "F16", "BF16")
 class Weights:
     """Hands out each tensor with its shape checked, and knows which nobody took."""
 
-    def __init__(self, folder: Path) -> None:
-        """Raises `CheckpointError`: weights missing, truncated or malformed."""
+    def __init__(self, folder: Path, form: WeightForm = "full") -> None:
+        """`form` is how whoever takes the matrices of a layer is to keep them.
+
+        Raises:
+            CheckpointError: weights missing, truncated or malformed.
+        """
+        self.form = form
         self._folder = folder
         self._index = read_index(folder)
         self._taken: set[str] = set()
