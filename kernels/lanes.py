@@ -22,6 +22,7 @@ Emit: TypeAlias = Callable[..., Any]  # of a builder and values of LLVM; writes 
 
 FLOAT, INT, HALF = ir.FloatType(), ir.IntType(32), ir.IntType(16)
 FLOATS, INTS, HALVES = (ir.VectorType(kind, WIDTH) for kind in (FLOAT, INT, HALF))
+BYTES = ir.VectorType(ir.IntType(8), WIDTH)
 
 
 class LanesType(types.Type):
@@ -200,5 +201,20 @@ def _writing(argument: Any, count: int | None) -> Any:
     return operation
 
 
+def _writing_bytes() -> Any:
+    @intrinsic
+    def operation(_: Any, array: Any, index: Any, value: Any) -> Any:
+        def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+            data, at = _data(context, builder, array, values[0]), values[1]
+            numbers = builder.trunc(builder.fptosi(values[2], INTS), BYTES)
+            builder.store(numbers, _at(builder, data, at, BYTES), align=1)
+            return context.get_dummy_value()
+
+        return types.void(array, types.intp, LANES), code
+
+    return operation
+
+
+store_bytes = _writing_bytes()  # whole numbers from 0 to 255, into uint8, from an index on
 load, store = _reading(LANES, WIDTH), _writing(LANES, WIDTH)  # from an index on
 get, put = _reading(types.float32, None), _writing(types.float32, None)  # one number
