@@ -27,6 +27,7 @@ GREEDY = {"temperature": 0, "ignore_eos": True}  # all answers are equally long
 COPY = Turn("copy", file_copy(SOURCE), sampling=GREEDY)
 PLAIN = Turn("plain", [{"role": "user", "content": QUESTION}], sampling=GREEDY)
 PLAIN_OURS = {"speculation": False}
+START_S = 300.0  # the first start compiles the CPU kernels
 FINALISTS = 2  # draft settings of a peer that are measured, the fastest of one trial each
 
 
@@ -116,7 +117,11 @@ def start_ours(model: Path, threads: int, stack: ExitStack) -> list[Contestant]:
         flags = [] if weights == "bf16" else [f"--weights={weights}"]
         try:
             server = BenchServer.start(
-                model, "--ngram-draft-tokens=63", f"--threads={threads}", *flags
+                model,
+                "--ngram-draft-tokens=63",
+                f"--threads={threads}",
+                *flags,
+                start_s=START_S,
             )
         except SystemExit as exc:
             if not flags:
