@@ -146,10 +146,12 @@ def longest(
     *,
     low: int = 0,
     high: int | None = None,
+    shared: int = 0,
 ) -> Span | None:
     """The slots that share the most tokens with `query`; None if fewer than `min_match`.
 
-    Only slots in [low, high) are searched.
+    Only slots in [low, high) are searched, all of which share at least so many tokens with it as
+    `shared` says.
     """
     end = len(text)
     size = len(query)
@@ -165,6 +167,8 @@ def longest(
     length = max(above, below)
     if length < max(min_match, 1):
         return None
+    if length == shared:
+        return Span(length, low, high)
     size = TOKEN_BYTES * length
     query = query[:size]
     start = middle

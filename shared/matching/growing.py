@@ -29,6 +29,7 @@ from shared.matching.contexts import (
 from shared.matching.hit import Hit, Matches
 from shared.matching.nearest import nearest_places
 
+MOST_UNSORTED = 128  # positions; sorting so many takes about 100 microseconds
 TAIL_POSITIONS = 4096  # an insertion moves 8 KiB on average: 0.2 of its 2 microseconds
 KEY_BYTES = 64  # a twelfth of code's tokens tie over so many; over 16 bytes a third
 KEY_OVERHEAD_BYTES = 41  # of a bytes object and its place in a list
@@ -50,7 +51,7 @@ class GrowingIndex:
         self._text = bytearray(TOKEN_BYTES * min(FIRST_TOKENS, capacity))
         self._count = 0  # tokens in `_text`
         self._forgotten = 0  # tokens that were dropped before them
-        self._last = BOUNDARY
+        self._sorted = 0  # positions below are in the tail or in a run
         self._stops: array[int] = array("i")
         self._runs: list[array[int]] = []
         self._tail: array[int] = array("i")
@@ -73,11 +74,12 @@ class GrowingIndex:
         tokens = [BOUNDARY if t < 0 or t in special else t for t in ids]
         while tokens:
             room = len(self._text) // TOKEN_BYTES - self._count
-            if not room:
-                self._make_room()
-                continue
-            self._write(tokens[:room])
+            self._write(tokens if len(tokens) <= room else tokens[:room])
             tokens = tokens[room:]
+            if tokens:
+                self._make_room()
+        if self._count - self._sorted >= MOST_UNSORTED:
+            self._sort()
 
     def find(
         self, query: bytes, limit: int, *, min_match: int = 1, wrap: bool = False
@@ -87,6 +89,7 @@ class GrowingIndex:
         With `wrap`, a text that has just repeated its last p tokens is a loop of period p: its
         continuation goes on past the end, repeating those tokens.
         """
+        self._sort()
         best: Hit | None = None
         for run in (*self._runs, self._tail):
             span = self._longest(run, query, min_match)
@@ -99,6 +102,7 @@ class GrowingIndex:
 
     def matches(self, query: bytes, *, min_match: int = 1) -> Matches | None:
         """Every place of the longest match; None if it is shorter than `min_match`."""
+        self._sort()
         best: list[array[int]] = []
         length = 0
         for run in (*self._runs, self._tail):
@@ -207,24 +211,35 @@ class GrowingIndex:
         return self._text[at : at + CONTEXT_BYTES]
 
     def _write(self, tokens: list[int]) -> None:
-        """Into the text, which has room for them, and their positions into the tail."""
-        text, first, count = self._text, self._count, len(tokens)
-        before = len(text) - TOKEN_BYTES * first
-        start = before - TOKEN_BYTES * count
-        text[start:before] = struct.pack(f">{count}i", *reversed(tokens))
+        """Into the text, which has room for them."""
+        first, count = self._count, len(tokens)
+        self._text[self._at(first + count) : self._at(first)] = struct.pack(
+            f">{count}i", *reversed(tokens)
+        )
         self._count += count
-        keys = bytes(text[start : before + KEY_BYTES])  # every new position's is a slice
-        at = TOKEN_BYTES * count
-        for position, token in enumerate(tokens, first):
-            if token == BOUNDARY:
-                self._stops.append(position)
-            elif self._last != BOUNDARY:
-                # Only now is there something to continue with: the text's end never matches itself.
+        if BOUNDARY in tokens:
+            self._stops.extend(at for at, token in enumerate(tokens, first) if token == BOUNDARY)
+
+    def _sort(self) -> None:
+        """Takes the positions that are not sorted yet into the tail. A copy that goes on asks for
+        none of them, so they wait for the next search, or until they are many.
+
+        Not the text's end: only with a token behind it there is something to continue with.
+        """
+        first, count = max(self._sorted, 1), self._count
+        if first >= count:
+            return
+        stops = self._stops[bisect_left(self._stops, first - 1) :]
+        blocked = {*stops, *(stop + 1 for stop in stops)}
+        start = self._at(count)
+        keys = bytes(self._text[start : self._at(first) + KEY_BYTES])  # each one is a slice
+        for position in range(first, count):
+            if position not in blocked:
+                at = TOKEN_BYTES * (count - position)
                 self._insert(position, keys[at : at + KEY_BYTES])
                 if len(self._tail) >= TAIL_POSITIONS:
                     self._seal()
-            self._last = token
-            at -= TOKEN_BYTES
+        self._sorted = count
 
     def _insert(self, position: int, key: bytes) -> None:
         """Into the tail. The first tokens decide nearly always; comparing them needs no call."""
@@ -284,3 +299,4 @@ class GrowingIndex:
         self._stops = array("i", np.flatnonzero(tokens < 0).tolist())
         self._runs = [array("i", context_order(tokens).tobytes())]
         self._tail, self._tail_keys = array("i"), []
+        self._sorted = kept

@@ -4,9 +4,6 @@ In a reversed text (`contexts.py`) those are occurrences of a byte string, which
 in a window of some hundreds of tokens faster than numpy can make an array of it.
 """
 
-from collections.abc import Iterator
-from itertools import islice
-
 from shared.matching.contexts import TOKEN_BYTES
 
 MOST_NEAR = 8  # places are listed
@@ -25,40 +22,41 @@ def nearest_places(
     if first >= last:
         return []
     parted = min(max(middle, first), last)
-    found = [
-        *islice(_downwards(text, query, first, parted), MOST_NEAR),
-        *islice(_upwards(text, query, parted, last), MOST_NEAR),
-    ]
+    found = _downwards(text, query, first, parted) + _upwards(text, query, parted, last)
     if len(found) > 1:
         found.sort(key=lambda position: abs(position - middle))
     return found[:MOST_NEAR]
 
 
-def _downwards(text: bytes | bytearray, query: bytes, first: int, last: int) -> Iterator[int]:
-    """Those in [first, last), from the last one down."""
+def _downwards(text: bytes | bytearray, query: bytes, first: int, last: int) -> list[int]:
+    """Those in [first, last), from the last one down, at most MOST_NEAR."""
+    found: list[int] = []
     end = len(text)
     stop = end - TOKEN_BYTES * first + len(query)
     at = text.find(query, end - TOKEN_BYTES * (last - 1), stop)
-    while at >= 0:
+    while at >= 0 and len(found) < MOST_NEAR:
         position, inside = divmod(end - at, TOKEN_BYTES)
         if inside:  # the bytes of two tokens look like it
             at = text.find(query, at + 1, stop)
             continue
         if text[at - TOKEN_BYTES] != BOUNDARY_BYTE:
-            yield position
+            found.append(position)
         at = text.find(query, at + TOKEN_BYTES, stop)
+    return found
 
 
-def _upwards(text: bytes | bytearray, query: bytes, first: int, last: int) -> Iterator[int]:
-    """Those in [first, last), from the first one up."""
+def _upwards(text: bytes | bytearray, query: bytes, first: int, last: int) -> list[int]:
+    """Those in [first, last), from the first one up, at most MOST_NEAR."""
+    found: list[int] = []
     end, size = len(text), len(query)
     start = end - TOKEN_BYTES * (last - 1)
     at = text.rfind(query, start, end - TOKEN_BYTES * first + size)
-    while at >= 0:
+    while at >= 0 and len(found) < MOST_NEAR:
         position, inside = divmod(end - at, TOKEN_BYTES)
         if inside:
             at = text.rfind(query, start, at + size - 1)
             continue
         if text[at - TOKEN_BYTES] != BOUNDARY_BYTE:
-            yield position
+            found.append(position)
         at = text.rfind(query, start, at + size - TOKEN_BYTES)
+    return found

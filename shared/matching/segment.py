@@ -112,9 +112,18 @@ class SegmentIndex:
         second = int.from_bytes(query[TOKEN_BYTES : 2 * TOKEN_BYTES], "big")
         pair = bisect_left(seconds, second, first, last)
         if pair < last and seconds[pair] == second:
+            # Unless it is the place with nothing before its one token, all of them share two.
             low, high = starts[pair], starts[pair + 1]
-            least = max(min_match, 2)
-            span = longest(self._slots, self._text, query, least, low=low, high=high)
+            shared = 2 if second else 1
+            span = longest(
+                self._slots,
+                self._text,
+                query,
+                max(min_match, 2),
+                low=low,
+                high=high,
+                shared=shared,
+            )
             if span is not None:
                 return span
         return Span(1, starts[first], starts[last]) if min_match <= 1 else None

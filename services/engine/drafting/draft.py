@@ -1,13 +1,11 @@
 """What a drafter proposes."""
 
-from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from shared.messages import DraftKind
 
 
-@dataclass(frozen=True)
-class Draft:
+class Draft(NamedTuple):
     """A *bridge* starts with tokens of the neural drafter and goes on with a copy."""
 
     token_ids: tuple[int, ...]  # at least one
@@ -23,7 +21,7 @@ class Draft:
             return self
         if length < 1:
             return None
-        return replace(self, token_ids=self.token_ids[:length], neural=min(self.neural, length))
+        return self._replace(token_ids=self.token_ids[:length], neural=min(self.neural, length))
 
     @property
     def copied(self) -> int:
