@@ -50,7 +50,8 @@ class AdaptivePolicy:
         self._added: Sequence[float] = ()
         self._copied: Draft | None = None
         self._track: Place | None = None  # where the last copy goes on
-        self._broken: Place | None = None  # where the last copy stopped being right
+        # where the last copy stopped being right; as long as it goes on, the same as `_track`
+        self._broken: Place | None = None
         self._broken_at = 0  # the ledger's index of the token that stands there instead
         self._recent = 0.0
         self._tokens, self._spent = START_TOKENS, START_COST
@@ -114,9 +115,8 @@ class AdaptivePolicy:
                 self._follow(ledger, self.candidate, kept)
 
     def _copy(self, row: Round) -> tuple[Draft | None, float]:
-        for at in (self._track, self._broken):
-            if at is not None and not row.sources.holds(at):
-                self._track = self._broken = None
+        if self._broken is not None and not row.sources.holds(self._broken):
+            self._track = self._broken = None
         query = ledger_query(row.ledger.tokens)
         room = row.copy_room
         at = row.sources.in_prediction(row.ledger)
@@ -190,9 +190,9 @@ def _draft(
 ) -> Draft:
     at = candidate.at
     neural = before.token_ids if before else ()
-    copied = at.source.continuation(at.position, width.drafts)
+    copied = tuple(at.source.continuation(at.position, width.drafts).tolist())
     return Draft(
-        (*neural, *copied.tolist()),
+        neural + copied,
         sources.kind_of(at),
         at.position,
         0 if candidate.place == ACROSS else candidate.length,

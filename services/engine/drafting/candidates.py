@@ -105,11 +105,13 @@ def _most_alike(
         left -= len(newest)
         if left <= 0:
             break
-    contexts = [c for source, positions in places for c in source.contexts(positions, SURROUNDINGS)]
+    contexts: list[bytes | bytearray] = []
+    for source, positions in places:
+        contexts += source.contexts(positions, SURROUNDINGS)
     alike = surroundings.shared(query, contexts)
-    i_best = int(alike.argmax())
+    i_best = alike.index(max(alike))
     wanted = min(len(query) // TOKEN_BYTES, SURROUNDINGS)
-    ties = ALIKE if int(alike[i_best]) >= ALIKE_SHARE * wanted else SPLIT
+    ties = ALIKE if alike[i_best] >= ALIKE_SHARE * wanted else SPLIT
     for source, positions in places:
         if i_best < len(positions):
             return Place(source, positions[i_best]), ties

@@ -36,6 +36,7 @@ EARLY_INDEXES = 64
 # Of a large model on an accelerator; the engine measures its own.
 TYPICAL_COLUMN_COST = 0.007
 ALL_OF_IT = Speculation()
+NO_COSTS: Sequence[float] = (0.0,)  # of asking no neural drafter for no draft
 
 
 @dataclass
@@ -212,27 +213,29 @@ class DraftRouter:
         row = self._rows.get(ask.request_id)
         if row is None:
             return None
-        ask.tally.index_wait_rounds += row.sources.awaiting
-        row.sources.follow(ask.ledger)
-        neural_room = 0
-        if self._neural is not None or row.settings.lookup_ngram:
-            neural_room = min(ask.room, row.settings.neural_width)
+        settings, sources = row.settings, row.sources
+        ask.tally.index_wait_rounds += sources.awaiting
+        sources.follow(ask.ledger)
+        neural_room, neural_costs = 0, NO_COSTS
+        if self._neural is not None or settings.lookup_ngram:
+            neural_room = min(ask.room, settings.neural_width)
+            neural_costs = self._neural_costs(neural_room, len(ask.ledger))
         round_ = Round(
-            sources=row.sources,
-            ledger=ask.ledger,
-            room=ask.room,
-            copy_room=min(ask.room, row.settings.width),
-            tally=ask.tally,
-            columns=self._pass_columns,
-            rows=self._pass_rows,
-            neural_room=neural_room,
-            neural_costs=self._neural_costs(neural_room, len(ask.ledger)),
+            sources,
+            ask.ledger,
+            ask.room,
+            min(ask.room, settings.width),
+            ask.tally,
+            self._pass_columns,
+            self._pass_rows,
+            neural_room,
+            neural_costs,
         )
         wanted = row.policy.weigh(round_)
         self._pass_columns += wanted.columns
         return _Weighed(ask, row, round_, wanted.neural)
 
-    def _neural_costs(self, room: int, context: int) -> list[float]:
+    def _neural_costs(self, room: int, context: int) -> Sequence[float]:
         """Of each row's part in asking for so many: all rows go through a step together."""
         if self._neural is None:
             return [0.0] * (room + 1)

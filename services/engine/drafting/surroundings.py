@@ -15,6 +15,7 @@ TOKENS = 24  # before a place, and before the output's end
 CONTEXT_BYTES = TOKENS * TOKEN_BYTES
 FEWEST_IDS = 1024
 NO_TOKEN = b"\xff"
+BIG_ENDIAN = np.dtype(">u4")
 
 
 class Surroundings:
@@ -27,25 +28,26 @@ class Surroundings:
     def __init__(self) -> None:
         self._bits = np.zeros(FEWEST_IDS, np.uint32)
 
-    def shared(self, query: bytes, contexts: Sequence[bytes | bytearray]) -> np.ndarray:
-        """uint8 [contexts]: how many of the last `TOKENS` tokens of `query` (see `query_bytes`)
+    def shared(self, query: bytes, contexts: Sequence[bytes | bytearray]) -> list[int]:
+        """[contexts]: how many of the last `TOKENS` tokens of `query` (see `query_bytes`)
         stand somewhere in each context, which are at most as long."""
         wanted = _ids(query[:CONTEXT_BYTES])
-        self._make_room(max(wanted))
-        bits = self._bits.data
+        table = self._table_for(max(wanted))
+        bits = table.data
         for i_token, token in enumerate(wanted):
             bits[token] |= 1 << i_token
-        standing = np.frombuffer(_padded(contexts), ">u4").reshape(-1, TOKENS)
+        standing = np.frombuffer(_padded(contexts), BIG_ENDIAN)
         # An id beyond the table reads its last entry, which is no token's.
-        joined = np.bitwise_or.reduce(self._bits.take(standing, mode="clip"), axis=1)
+        standing = table.take(standing, mode="clip").reshape(-1, TOKENS)
+        joined: list[int] = np.bitwise_or.reduce(standing, axis=1).tolist()
         for token in wanted:
             bits[token] = 0
-        counts: np.ndarray = np.bitwise_count(joined)
-        return counts
+        return [tokens.bit_count() for tokens in joined]
 
-    def _make_room(self, greatest: int) -> None:
+    def _table_for(self, greatest: int) -> np.ndarray:
         if greatest + 1 >= len(self._bits):
             self._bits = np.zeros(2 << (greatest + 1).bit_length(), np.uint32)
+        return self._bits
 
 
 def _ids(context: bytes) -> Sequence[int]:
