@@ -189,6 +189,8 @@ def _first_equal(
 ) -> int:
     """The first slot of [low, last] whose context is `query`; that of `last` is. Most queries have
     few equals, so the search walks away from there in growing steps before it halves."""
+    if last == low or context(order[last - 1]) != query:
+        return last
     step = 1
     while last - step >= low and context(order[last - step]) == query:
         last -= step
@@ -200,6 +202,8 @@ def _behind_equal(
     order: Sequence[int], query: bytes | bytearray, first: int, high: int, context: Context
 ) -> int:
     """One behind the last slot of [first, high) whose context is `query`; that of `first` is."""
+    if first + 1 == high or context(order[first + 1]) != query:
+        return first + 1
     step = 1
     while first + step < high and context(order[first + step]) == query:
         first += step

@@ -1,14 +1,15 @@
 """`GrowingIndex`: committed output, indexed token by token.
 
-The text is one reversed buffer. Its positions are sorted in runs: a short *tail* that every token
-is inserted into, and sealed runs that are merged pairwise up to a cap, so that neither an insertion
-nor a merge is ever long. Runs share the text, hence contexts and continuations cross their edges.
+The text is one reversed buffer. Its positions are sorted in runs: a short *tail* that every one
+is inserted into before the next search, and sealed runs that are merged pairwise up to a cap, so
+that neither an insertion nor a merge is ever long. Runs share the text, hence contexts and
+continuations cross their edges.
 """
 
 import struct
 from array import array
-from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Sequence
+from bisect import bisect_left
+from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 
@@ -17,26 +18,21 @@ from shared.matching.contexts import (
     DEPTH,
     FEW,
     TOKEN_BYTES,
-    Span,
-    common,
     common_length,
     context_order,
-    following,
     longest,
     room_at,
     roomiest,
 )
 from shared.matching.hit import Hit, Matches
 from shared.matching.nearest import nearest_places
+from shared.matching.tail import KEY_BYTES, Tail
 
 MOST_UNSORTED = 128  # positions; sorting so many takes about 100 microseconds
-TAIL_POSITIONS = 4096  # an insertion moves 8 KiB on average: 0.2 of its 2 microseconds
-KEY_BYTES = 64  # a twelfth of code's tokens tie over so many; over 16 bytes a third
-KEY_OVERHEAD_BYTES = 41  # of a bytes object and its place in a list
+TAIL_POSITIONS = 4096  # an insertion moves 24 KiB on average: 0.2 of its 0.8 microseconds
 RUN_POSITIONS = 65_536  # the largest merge takes about 7 ms, once in as many tokens
 CAPACITY_TOKENS = 1_048_576
 FIRST_TOKENS = 1024
-CONTEXT_BYTES = DEPTH * TOKEN_BYTES
 _TOKEN = struct.Struct(">i")
 
 
@@ -54,8 +50,7 @@ class GrowingIndex:
         self._sorted = 0  # positions below are in the tail or in a run
         self._stops: array[int] = array("i")
         self._runs: list[array[int]] = []
-        self._tail: array[int] = array("i")
-        self._tail_keys: list[bytes] = []  # each tail context's first KEY_BYTES
+        self._tail = Tail()
 
     def __len__(self) -> int:
         """How many tokens were ever appended."""
@@ -63,15 +58,15 @@ class GrowingIndex:
 
     @property
     def nbytes(self) -> int:
-        positions = (*self._runs, self._tail, self._stops)
-        keys = len(self._tail_keys) * (KEY_BYTES + KEY_OVERHEAD_BYTES)
-        return len(self._text) + keys + sum(p.buffer_info()[1] * p.itemsize for p in positions)
+        positions = sum(p.buffer_info()[1] * p.itemsize for p in (*self._runs, self._stops))
+        return len(self._text) + self._tail.nbytes + positions
 
     def append(self, token_ids: "np.ndarray | Sequence[int]") -> None:
         """Committed tokens, in order; special ids become boundaries."""
-        ids = token_ids.tolist() if isinstance(token_ids, np.ndarray) else token_ids
+        tokens = token_ids.tolist() if isinstance(token_ids, np.ndarray) else list(token_ids)
         special = self._boundary_ids
-        tokens = [BOUNDARY if t < 0 or t in special else t for t in ids]
+        if tokens and (min(tokens) < 0 or not special.isdisjoint(tokens)):
+            tokens = [BOUNDARY if t < 0 or t in special else t for t in tokens]
         while tokens:
             room = len(self._text) // TOKEN_BYTES - self._count
             self._write(tokens if len(tokens) <= room else tokens[:room])
@@ -89,29 +84,20 @@ class GrowingIndex:
         With `wrap`, a text that has just repeated its last p tokens is a loop of period p: its
         continuation goes on past the end, repeating those tokens.
         """
-        self._sort()
         best: Hit | None = None
-        for run in (*self._runs, self._tail):
-            span = self._longest(run, query, min_match)
-            if span is None:
-                continue
-            min_match = span.length
-            hit = self._choose(run[span.start : span.stop], span.length, limit, wrap)
+        for length, slots in self._longest(query, min_match):
+            hit = self._choose(slots, length, limit, wrap)
             best = hit if best is None else max(best, hit)
         return best
 
     def matches(self, query: bytes, *, min_match: int = 1) -> Matches | None:
         """Every place of the longest match; None if it is shorter than `min_match`."""
-        self._sort()
         best: list[array[int]] = []
-        length = 0
-        for run in (*self._runs, self._tail):
-            span = self._longest(run, query, max(min_match, length))
-            if span is None:
-                continue
-            if span.length > length:
-                best, length = [], span.length
-            best.append(run[span.start : span.stop])
+        most = 0
+        for length, slots in self._longest(query, min_match):
+            if length > most:
+                best, most = [], length
+            best.append(slots)
         if not best:
             return None
         positions = np.frombuffer(best[0], np.int32)
@@ -119,7 +105,7 @@ class GrowingIndex:
             positions = np.concatenate([np.frombuffer(slots, np.int32) for slots in best])
         if self._forgotten:
             positions = positions + np.int32(self._forgotten)
-        return Matches(length, positions)
+        return Matches(most, positions)
 
     def match_length(self, position: int, query: bytes) -> int:
         """How many tokens of `query` stand before `position`, 0..64; 0 if it is forgotten."""
@@ -206,10 +192,6 @@ class GrowingIndex:
         """The byte at which the context of `position` starts."""
         return len(self._text) - TOKEN_BYTES * position
 
-    def _context(self, position: int) -> bytearray:
-        at = len(self._text) - TOKEN_BYTES * position
-        return self._text[at : at + CONTEXT_BYTES]
-
     def _write(self, tokens: list[int]) -> None:
         """Into the text, which has room for them."""
         first, count = self._count, len(tokens)
@@ -229,48 +211,36 @@ class GrowingIndex:
         first, count = max(self._sorted, 1), self._count
         if first >= count:
             return
-        stops = self._stops[bisect_left(self._stops, first - 1) :]
-        blocked = {*stops, *(stop + 1 for stop in stops)}
+        blocked: set[int] = set()
+        if self._stops and self._stops[-1] >= first - 1:
+            stops = self._stops[bisect_left(self._stops, first - 1) :]
+            blocked = {*stops, *(stop + 1 for stop in stops)}
         start = self._at(count)
         keys = bytes(self._text[start : self._at(first) + KEY_BYTES])  # each one is a slice
         for position in range(first, count):
             if position not in blocked:
                 at = TOKEN_BYTES * (count - position)
-                self._insert(position, keys[at : at + KEY_BYTES])
+                self._tail.insert(position, keys[at : at + KEY_BYTES], self._text)
                 if len(self._tail) >= TAIL_POSITIONS:
                     self._seal()
         self._sorted = count
 
-    def _insert(self, position: int, key: bytes) -> None:
-        """Into the tail. The first tokens decide nearly always; comparing them needs no call."""
-        keys = self._tail_keys
-        at = bisect_right(keys, key)
-        if at and keys[at - 1] == key:
-            low = bisect_left(keys, key, 0, at)
-            at = bisect_right(self._tail, self._context(position), low, at, key=self._context)
-        self._tail.insert(at, position)
-        keys.insert(at, key)
-
-    def _longest(self, run: "array[int]", query: bytes, min_match: int) -> Span | None:
-        if run is not self._tail:
-            return longest(run, self._text, query, min_match)
-        keys, key = self._tail_keys, query[:KEY_BYTES]
-        at = bisect_left(keys, key)
-        above = common(key, keys[at]) if at < len(keys) else 0
-        below = common(key, keys[at - 1]) if at else 0
-        length = max(above, below)
-        if TOKEN_BYTES * length == len(key) < len(query):
-            high = bisect_right(keys, key, at)
-            return longest(run, self._text, query, min_match, low=at, high=high)
-        if length < max(min_match, 1):
-            return None
-        shared = key[: TOKEN_BYTES * length]
-        start = bisect_left(keys, shared, 0, at) if below == length else at
-        stop = bisect_left(keys, following(shared), at) if above == length else at
-        return Span(length, start, stop)
+    def _longest(self, query: bytes, min_match: int) -> "Iterator[tuple[int, array[int]]]":
+        """The longest match of each run that has one at least as long as those before it, and its
+        places."""
+        self._sort()
+        text = self._text
+        for run in self._runs:
+            span = longest(run, text, query, min_match)
+            if span is not None:
+                min_match = span.length
+                yield span.length, run[span.start : span.stop]
+        span = self._tail.longest(text, query, min_match)
+        if span is not None:
+            yield span.length, self._tail.positions[span.start : span.stop]
 
     def _seal(self) -> None:
-        run, self._tail, self._tail_keys = self._tail, array("i"), []
+        run, self._tail = self._tail.positions, Tail()
         while self._runs and len(self._runs[-1]) <= len(run) <= RUN_POSITIONS // 2:
             run = self._merged(self._runs.pop(), run)
         self._runs.append(run)
@@ -298,5 +268,5 @@ class GrowingIndex:
         self._forgotten += dropped
         self._stops = array("i", np.flatnonzero(tokens < 0).tolist())
         self._runs = [array("i", context_order(tokens).tobytes())]
-        self._tail, self._tail_keys = array("i"), []
+        self._tail = Tail()
         self._sorted = kept

@@ -1,9 +1,12 @@
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from shared.matching.growing import RUN_POSITIONS, TAIL_POSITIONS, GrowingIndex
 from shared.matching.lookup import Match, continuation, find
 from shared.matching.segment import SegmentIndex
+from tests.matching.oracle import best_match, mapped
 
 MIB = 1024 * 1024
 
@@ -42,6 +45,25 @@ def test_the_size_of_appends_makes_no_difference(step: int) -> None:
     for position in range(100, 3000, 97):
         query = tokens[:position]
         assert find(query, [pieces], 65) == find(query, [whole], 65)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.lists(st.integers(0, 3), max_size=70), max_size=8), st.data())
+def test_searches_between_appends_make_no_difference(pieces, data) -> None:  # type: ignore[no-untyped-def]
+    searched, unsearched = GrowingIndex({0}), GrowingIndex({0})
+    tokens: list[int] = []
+    for piece in pieces:
+        tokens += piece
+        searched.append(piece)
+        unsearched.append(piece)
+        if data.draw(st.booleans()):
+            query = [token for token in tokens if token][-64:]
+            expected = best_match(query, [mapped(tokens, {0})], 65)
+            assert find(query, [searched], 65) == expected
+    for end in range(1, len(tokens) + 1):
+        query = tokens[:end]
+        if 0 not in query[-64:]:
+            assert find(query, [unsearched], 65) == find(query, [searched], 65)
 
 
 def test_sealed_runs_answer_like_one_immutable_index() -> None:
