@@ -15,6 +15,7 @@ BENCHMARKS = {
     "mtp": "mtp",
     "replay": "replay.command",
     "serving": "serving.command",
+    "weights": "weights",
 }
 
 
