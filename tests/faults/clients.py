@@ -70,13 +70,7 @@ class Clients:
             await asyncio.sleep(rng.random() * 0.05)
 
     async def _ask(self, rng: random.Random, manner: Manner, max_tokens: int) -> None:
-        words = rng.choices(("copy", "this", "file", "again", "please", "now"), k=30)
-        body = {
-            "messages": [{"role": "user", "content": " ".join(words)}],
-            "max_tokens": max_tokens,
-            "seed": rng.randrange(1000),
-            "stream": manner != "whole",
-        }
+        body = {**self._body(rng, max_tokens), "stream": manner != "whole"}
         headers = {"X-NInfer-Draft-Session": f"s{rng.randrange(3)}"} if rng.random() < 0.5 else {}
         changes = self.gateway_changes
         outcome = Outcome("broken", manner)
@@ -95,6 +89,14 @@ class Clients:
         if outcome.end == "no_connection":
             await asyncio.sleep(0.2)
         self.outcomes.append(outcome)
+
+    def _body(self, rng: random.Random, max_tokens: int) -> dict[str, Any]:
+        words = rng.choices(("copy", "this", "file", "again", "please", "now"), k=30)
+        return {
+            "messages": [{"role": "user", "content": " ".join(words)}],
+            "max_tokens": max_tokens,
+            "seed": rng.randrange(1000),
+        }
 
     async def _read(
         self, outcome: Outcome, body: dict[str, Any], headers: dict[str, str], rng: random.Random
