@@ -35,13 +35,16 @@ from tests.engine.local import LocalEngine, Output, generate
 
 ROWS = 8
 CONTEXT = 2048
-# way of decoding -> how the engine drafts; `alone` runs one conversation of each group by itself
+# way of decoding -> how the engine drafts; those of `ALONE` decode one conversation of each group
+# by itself, in passes from one column up
 WAYS: dict[str, dict[str, Any]] = {
     "copies_63": {"width": 63, "policy": "fixed"},
     "adaptive_15": {"width": 15, "policy": "adaptive"},
     "mtp_3_adaptive_15": {"width": 15, "policy": "adaptive", "draft_tokens": 3},
     "alone": {"width": 0},
+    "alone_copies_63": {"width": 63, "policy": "adaptive"},
 }
+ALONE = ("alone", "alone_copies_63")
 
 
 @dataclass
@@ -148,7 +151,7 @@ def decode_group(engine: LocalEngine, template: ChatTemplate, number: int, outpu
     for answer in plain.values():
         group.looping += int(looping(np.array(answer.token_ids, dtype=np.int32)).sum())
     for way, settings in WAYS.items():
-        chosen = [asked[number % ROWS]] if way == "alone" else asked
+        chosen = [asked[number % ROWS]] if way in ALONE else asked
         for name, answer in _run(engine, chosen, prompts, output, **settings).items():
             differing = distance(answer.token_ids, plain[name].token_ids)
             group.compared[way] += len(plain[name].token_ids)
