@@ -89,18 +89,17 @@ class Survival:
         bucket = evidence.bucket
         scales = self._scales[evidence.length >= LONG_MATCH]
         prior = self.priors.hazards[bucket]
-        most = MOST_CERTAIN
-        # Written out where `min` would say the same: this runs for every proposal.
-        expected = [
-            chance if (chance := p * scale) < most else most
-            for p, scale in zip(prior, scales, strict=True)
-        ]
+        # `min` written out, and all in one pass: this runs for every proposal.
+        most, weight = MOST_CERTAIN, OWN_WEIGHT
         trials = self._trials.get(bucket)
         if trials is None:
-            return expected
-        weight = OWN_WEIGHT
-        own = zip(expected, self._hits[bucket], trials, strict=True)
-        return [(weight * p + hits) / (weight + tried) for p, hits, tried in own]
+            known = zip(prior, scales, strict=True)
+            return [chance if (chance := p * scale) < most else most for p, scale in known]
+        own = zip(prior, scales, self._hits[bucket], trials, strict=True)
+        return [
+            (weight * (chance if (chance := p * scale) < most else most) + hits) / (weight + tried)
+            for p, scale, hits, tried in own
+        ]
 
     def observe(self, evidence: Evidence, drafted: int, accepted: int) -> None:
         bucket = evidence.bucket
