@@ -36,22 +36,31 @@ class Kernel:
     def __init__(self, function: Callable[..., None]) -> None:
         # the cache's file is named for it
         function.__qualname__ += f"-{DIGEST}"
-        self._alone = _compiled(function, parallel=False)
-        self._shared = _compiled(function, parallel=True)
+        self._function = function
+        self._compiled = {shared: _kept(function, shared) for shared in (False, True)}
 
     def __call__(self, operations: int, *arguments: Any) -> None:
         """`operations`: about how many multiplications the work takes; little is not shared."""
         threads = torch.get_num_threads()
-        if threads == 1 or operations < SHARED_OPERATIONS:
-            self._alone(*arguments)
-        else:
+        shared = threads > 1 and operations >= SHARED_OPERATIONS
+        if shared:
             numba.set_num_threads(min(threads, numba.config.NUMBA_NUM_THREADS))  # type: ignore[attr-defined]
-            self._shared(*arguments)
+        try:
+            self._compiled[shared](*arguments)
+        except Exception:  # noqa: BLE001 whatever a damaged file or a full disk makes numba raise
+            # a fault of the kernel's own comes up again here
+            self._compiled[shared] = _unkept(self._function, shared)
+            self._compiled[shared](*arguments)
 
 
-def _compiled(function: Callable[..., None], *, parallel: bool) -> Callable[..., None]:
+def _kept(function: Callable[..., None], shared: bool) -> Callable[..., None]:
     # Fast-math stays off: bits would depend on what LLVM chooses to fuse and to reorder.
     try:
-        return numba.njit(cache=True, parallel=parallel, nogil=True)(function)
-    except RuntimeError:  # no folder to write to: it is compiled at each start
-        return numba.njit(parallel=parallel, nogil=True)(function)
+        return numba.njit(cache=True, parallel=shared, nogil=True)(function)
+    except RuntimeError:  # no folder to write to
+        return _unkept(function, shared)
+
+
+def _unkept(function: Callable[..., None], shared: bool) -> Callable[..., None]:
+    """Compiled at each start."""
+    return numba.njit(parallel=shared, nogil=True)(function)

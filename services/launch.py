@@ -37,7 +37,7 @@ SERVICES: dict[ServiceName, Any] = {
 POLL_S = 0.1
 MESSAGES_A_TURN = 100
 BACK_OFF_S = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
-STEADY_S = 10.0  # a service that ran this long starts again without back-off
+STEADY_S = 10.0  # a service that came to serve and ran this long starts again without back-off
 READY_S = 1800.0  # a start that takes longer hangs; large models load for minutes
 BAD_CONFIG_STATUS = 2  # how lifecycle.run reports a ConfigError
 ABOUT = (
@@ -188,8 +188,9 @@ class Supervisor:
             return None
         if status == BAD_CONFIG_STATUS and not child.was_ready:
             return status  # the service has said why; starting it again cannot help
+        steady = child.ready and now_s - child.started_s > STEADY_S
+        child.failures = 0 if steady else child.failures + 1
         child.ready = False
-        child.failures = 0 if now_s - child.started_s > STEADY_S else child.failures + 1
         wait_s = BACK_OFF_S[min(child.failures, len(BACK_OFF_S) - 1)]
         child.restart_at_s = now_s + wait_s
         self._log.error("service_died", died=child.service, status=status, restart_in_s=wait_s)

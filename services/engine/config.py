@@ -110,7 +110,6 @@ def resolve(
     if config.lookup_ngram:
         _within("--lookup-ngram", config.lookup_ngram, 2, 64, off=True)
     _within("--host-cache-mib", config.host_cache_mib, 0, 1 << 20)
-    _within("--threads", config.threads, 0, 1024)
     if config.max_context:
         _within("--max-context", config.max_context, 16, model_context)
     neural = _neural_width(config, model_id, drafters)

@@ -37,6 +37,7 @@ from shared.tokenizer import Tokenizer
 def main(argv: list[str]) -> None:
     config = options.parse(EngineConfig, argv, prog="services.engine", about=__doc__ or "")
     log = logs.configure("engine", level=config.log_level)
+    log.info("engine_starting", why="loads the model; the first start also compiles its kernels")
     device = resolve_device(config.device)
     dtype = parse_dtype(config.dtype)
     threads = set_threads(config.threads)

@@ -6,7 +6,8 @@ conversation's next turn. So an answer that comes back is shown in the tokens th
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -16,26 +17,36 @@ MOST_TOKENS = 1 << 22  # of all answers together, 4 bytes each
 MOST_ANSWERS = 1024  # a prompt is hashed to the length of each prompt before: 1 us each
 
 
+Key = tuple[int, bytes]  # a prompt's length and its hash
+
+
 class OutputMemory:
-    """Answers by the prompt that they followed, which is known by its length and its hash."""
+    """Answers by the prompt that they followed, of which there may be several.
+
+    Of two with the same text the first is kept, so that what is shown does not change.
+    """
 
     def __init__(self, tokenizer: Tokenizer, most_tokens: int = MOST_TOKENS) -> None:
         self._tokenizer = tokenizer
         self._most_tokens = most_tokens
         self._tokens = 0
-        # (prompt tokens, hash) -> the answer, without its stop token; the oldest first
-        self._answers: dict[tuple[int, bytes], np.ndarray] = {}
+        # by the prompt, then by the text: without the stop token
+        self._answers: dict[Key, dict[str, np.ndarray]] = {}
+        self._order: deque[tuple[Key, str]] = deque()  # the oldest first
 
     def keep(self, prompt_ids: np.ndarray, salt: str, output_ids: Sequence[int]) -> None:
         """The oldest answers make room."""
         ended = bool(output_ids) and output_ids[-1] in self._tokenizer.stop_ids
         answer = np.array(output_ids[:-1] if ended else output_ids, np.int32)
-        walk = _Walk(salt)
-        key = (len(prompt_ids), walk.to(prompt_ids, len(prompt_ids)))
-        self._tokens += len(answer) - len(self._answers.pop(key, ()))
-        self._answers[key] = answer
-        while self._tokens > self._most_tokens or len(self._answers) > MOST_ANSWERS:
-            self._tokens -= len(self._answers.pop(next(iter(self._answers))))
+        key = (len(prompt_ids), _Walk(salt).to(prompt_ids, len(prompt_ids)))
+        text = self._text(answer)
+        if text in self._answers.get(key, ()):
+            return
+        self._answers.setdefault(key, {})[text] = answer
+        self._order.append((key, text))
+        self._tokens += len(answer)
+        while self._tokens > self._most_tokens or len(self._order) > MOST_ANSWERS:
+            self._forget(*self._order.popleft())
 
     def restore(self, prompt_ids: np.ndarray, salt: str) -> np.ndarray:
         """The prompt, with the model's own tokens wherever they have the same text."""
@@ -43,17 +54,25 @@ class OutputMemory:
         for length in sorted({length for length, _ in list(self._answers)}):
             if length >= len(prompt_ids):
                 break
-            answer = self._answers.get((length, walk.to(prompt_ids, length)))
-            if answer is not None:
-                prompt_ids = self._with_answer(prompt_ids, length, answer)
+            answers = self._answers.get((length, walk.to(prompt_ids, length)))
+            if answers is not None:
+                prompt_ids = self._with_own(prompt_ids, length, answers)
         return prompt_ids
 
-    def _with_answer(self, prompt_ids: np.ndarray, start: int, answer: np.ndarray) -> np.ndarray:
+    def _forget(self, key: Key, text: str) -> None:
+        answers = self._answers[key]
+        self._tokens -= len(answers.pop(text))
+        if not answers:
+            del self._answers[key]
+
+    def _with_own(
+        self, prompt_ids: np.ndarray, start: int, answers: Mapping[str, np.ndarray]
+    ) -> np.ndarray:
         """A turn ends at the next special token; nothing merges across one."""
         special = np.isin(prompt_ids[start:], list(self._tokenizer.special_ids))
         end = start + int(special.argmax()) if special.any() else len(prompt_ids)
-        shown = prompt_ids[start:end]
-        if np.array_equal(shown, answer) or self._text(shown) != self._text(answer):
+        answer = answers.get(self._text(prompt_ids[start:end]))
+        if answer is None:
             return prompt_ids
         return np.concatenate((prompt_ids[:start], answer, prompt_ids[end:]))
 

@@ -156,6 +156,7 @@ class Planner:
             raise ModelNotFound(
                 f"The model '{request.model}' does not exist; this server has '{self.model_id}'",
                 param="model",
+                logged=f"a model was asked for that is not '{self.model_id}'",
             )
 
     async def prompt_of(self, request: Request, context: int) -> Prompt:

@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from msgspec import UNSET
+
 from services.gateway.log_lines import RequestDone, Result
 from services.log.tail import tokens_per_pass
 
@@ -35,6 +37,13 @@ def stages(line: RequestDone) -> list[Stage]:
         Stage("prepare", t.prepare, "parse, template, tokenise"),
         Stage("queue", t.queue, "waiting for a row"),
         Stage("prefill", t.prefill, f"{result.computed_prefill_tokens} prompt tokens computed"),
+    ]
+    if result.choices is not UNSET:  # the model's time is not theirs together
+        passes = f"{len(result.choices)} choices: {passes} together"
+        parts.append(Stage("decode", t.decode, passes))
+        rest = t.total - sum(stage.seconds for stage in parts)
+        return [*parts, Stage("rest", max(0.0, rest), "between the processes, and the last write")]
+    parts += [
         Stage("decode: model", t.forward, passes),
         Stage("decode: neural", t.neural, "the neural drafter"),
         Stage("decode: host", t.host - t.neural, "copying, verifying, sending"),
@@ -78,7 +87,7 @@ def reasons(line: RequestDone) -> Iterator[str]:
     if speculative.ngram_index_wait_rounds > 2:
         late = speculative.ngram_index_wait_rounds
         yield f"The prompt's index was late: {late} rounds ran without copies from it."
-    share = (t.host - t.neural) / t.decode if t.decode else 0.0
+    share = (t.host - t.neural) / t.decode if t.decode and line.result.choices is UNSET else 0.0
     if share >= HOST_SHARE:
         yield f"The host took {share:.0%} of the decoding: other programs use its cores."
     if line.ngram_archive.reason:

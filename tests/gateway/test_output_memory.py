@@ -91,6 +91,17 @@ def test_an_answer_cut_short_is_known_too(merging: Tokenizer) -> None:
     assert found.tolist()[-2:] == apart(merging, "ab")
 
 
+def test_every_answer_to_a_prompt_is_known_and_the_first_tokens_of_a_text_stay(
+    merging: Tokenizer,
+) -> None:
+    memory, prompt = OutputMemory(merging), ids(merging, "go<|im_end|>")
+    for answer in (apart(merging, "xab"), apart(merging, "yab"), ids(merging, "xab").tolist()):
+        memory.keep(prompt, "", [*answer, END])
+    for text in ("xab", "yab"):
+        found = memory.restore(ids(merging, f"go<|im_end|>{text}<|im_end|>"), "")
+        assert found.tolist() == [*prompt.tolist(), *apart(merging, text), END]
+
+
 def test_the_oldest_answers_make_room(merging: Tokenizer) -> None:
     by_size, by_count = OutputMemory(merging, most_tokens=5), OutputMemory(merging)
     prompts = [ids(merging, f"{n}<|im_end|>") for n in range(MOST_ANSWERS + 1)]

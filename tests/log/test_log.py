@@ -290,6 +290,16 @@ def test_why_takes_the_last_or_the_slowest_or_a_named_one(
     assert any("derived" in line for line in shown)
 
 
+def test_why_does_not_share_out_the_time_of_several_choices(
+    log: Log, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log.done("r", choices=3)
+    shown = "\n".join(printed(capsys, "why", log.path))
+    assert "3 choices: " in shown
+    assert "decode: model" not in shown
+    assert "decode: between" not in shown
+
+
 def test_why_says_what_failed_and_what_is_missing(
     log: Log, capsys: pytest.CaptureFixture[str]
 ) -> None:
