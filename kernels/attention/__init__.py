@@ -44,30 +44,30 @@ class PassAttention:
         self._cos, self._sin = array(cos), array(sin)
         self._heads = heads
         self._query = np.empty((len(columns), heads * 2 * cos.shape[1]), np.float32)
+        self._known: np.ndarray | None = None
         self.products = 2 * self._query.shape[1] * int(columns[:, 1].sum())
 
     def store(self, qkv: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> None:
         """Writes rotated keys, and values, of qkv [>= T, (heads + 2 * kv_heads) * head_dim]."""
-        where = (array(keys), array(values), self._sizes(keys))
-        place(
-            2 * self._query.size,
-            array(qkv),
-            self._cos,
-            self._sin,
-            self._columns,
-            self._query,
-            *where,
-        )
+        self._place(qkv, array(keys), array(values))
 
     def attend(self, qkv: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
         """Stores, then attends: [rows of qkv, heads * head_dim]; rows beyond T hold anything."""
-        self.store(qkv, keys, values)
+        where = (array(keys), array(values))
+        self._place(qkv, *where)
         out = qkv.new_empty((len(qkv), self._query.shape[1]))
-        where = (array(keys), array(values), self._blocks)
-        attend(self.products, self._query, *where, array(out), self._sizes(keys))
+        sizes = self._sizes(where[0])
+        attend(self.products, self._query, *where, self._blocks, array(out), sizes)
         return out
 
-    def _sizes(self, keys: torch.Tensor) -> np.ndarray:
-        _, kv_heads, capacity, head_dim = keys.shape
-        assert capacity % UNIT == 0
-        return np.array((self._heads, kv_heads, head_dim, capacity))
+    def _place(self, qkv: torch.Tensor, keys: np.ndarray, values: np.ndarray) -> None:
+        turned = (self._cos, self._sin, self._columns, self._query)
+        place(2 * self._query.size, array(qkv), *turned, keys, values, self._sizes(keys))
+
+    def _sizes(self, keys: np.ndarray) -> np.ndarray:
+        """What every layer has in common, so made once."""
+        if self._known is None:
+            _, kv_heads, capacity, head_dim = keys.shape
+            assert capacity % UNIT == 0
+            self._known = np.array((self._heads, kv_heads, head_dim, capacity))
+        return self._known
