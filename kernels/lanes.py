@@ -81,7 +81,7 @@ def _constants(value: int) -> Any:
     return ir.Constant(INTS, [value] * WIDTH)
 
 
-def _splat(builder: Any, number: Any, kind: Any = FLOATS) -> Any:
+def splatted(builder: Any, number: Any, kind: Any = FLOATS) -> Any:
     anything = ir.Constant(kind, ir.Undefined)
     first = builder.insert_element(anything, number, ir.Constant(INT, 0))
     return builder.shuffle_vector(first, anything, _constants(0))
@@ -108,7 +108,7 @@ def _larger(builder: Any, a: Any, b: Any) -> Any:
 def _before(builder: Any, lanes: Any, count: Any, other: Any) -> Any:
     """The first `count` lanes, and `other` in place of the rest."""
     places = ir.Constant(INTS, list(range(WIDTH)))
-    kept = builder.icmp_signed("<", places, _splat(builder, builder.trunc(count, INT), INTS))
+    kept = builder.icmp_signed("<", places, splatted(builder, builder.trunc(count, INT), INTS))
     return builder.select(kept, lanes, other)
 
 
@@ -123,7 +123,7 @@ def _scaled(builder: Any, lanes: Any, powers: Any) -> Any:
     return builder.bitcast(builder.add(builder.bitcast(lanes, INTS), exponents), FLOATS)
 
 
-splat = _of_one(LANES, types.float32, _splat)
+splat = _of_one(LANES, types.float32, splatted)
 total = _of_one(types.float32, LANES, lambda b, v: _folded(b, v, lambda b, x, y: b.fadd(x, y)))
 largest = _of_one(types.float32, LANES, lambda b, v: _folded(b, v, _larger))
 first = _of_one(types.float32, LANES, lambda b, v: b.extract_element(v, ir.Constant(INT, 0)))
@@ -140,11 +140,11 @@ before = _of_three((LANES, types.intp, LANES), _before)
 where_above = _of_three((LANES,) * 3, _where_above)
 
 
-def _data(context: Any, builder: Any, kind: Any, array: Any) -> Any:
+def data_of(context: Any, builder: Any, kind: Any, array: Any) -> Any:
     return context.make_array(kind)(context, builder, array).data
 
 
-def _at(builder: Any, data: Any, index: Any, wanted: Any) -> Any:
+def address(builder: Any, data: Any, index: Any, wanted: Any) -> Any:
     return builder.bitcast(builder.gep(data, [index]), wanted.as_pointer())
 
 
@@ -172,12 +172,12 @@ def _reading(result: Any, count: int | None) -> Any:
     @intrinsic
     def operation(_: Any, array: Any, index: Any) -> Any:
         def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-            data, at = _data(context, builder, array, values[0]), values[1]
+            data, at = data_of(context, builder, array, values[0]), values[1]
             if array.dtype == types.float32:
                 wanted = FLOAT if count is None else FLOATS
-                return builder.load(_at(builder, data, at, wanted), align=4)
+                return builder.load(address(builder, data, at, wanted), align=4)
             wanted = HALF if count is None else HALVES
-            bits = builder.load(_at(builder, data, at, wanted), align=2)
+            bits = builder.load(address(builder, data, at, wanted), align=2)
             return _widened(builder, bits, count)
 
         return result(array, types.intp), code
@@ -189,11 +189,11 @@ def _writing(argument: Any, count: int | None) -> Any:
     @intrinsic
     def operation(_: Any, array: Any, index: Any, value: Any) -> Any:
         def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-            data = _data(context, builder, array, values[0])
+            data = data_of(context, builder, array, values[0])
             at, numbers, align = values[1], values[2], 4
             if array.dtype != types.float32:
                 numbers, align = _narrowed(builder, numbers, count), 2
-            builder.store(numbers, _at(builder, data, at, numbers.type), align=align)
+            builder.store(numbers, address(builder, data, at, numbers.type), align=align)
             return context.get_dummy_value()
 
         return types.void(array, types.intp, argument), code
@@ -205,9 +205,9 @@ def _writing_bytes() -> Any:
     @intrinsic
     def operation(_: Any, array: Any, index: Any, value: Any) -> Any:
         def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-            data, at = _data(context, builder, array, values[0]), values[1]
+            data, at = data_of(context, builder, array, values[0]), values[1]
             numbers = builder.trunc(builder.fptosi(values[2], INTS), BYTES)
-            builder.store(numbers, _at(builder, data, at, BYTES), align=1)
+            builder.store(numbers, address(builder, data, at, BYTES), align=1)
             return context.get_dummy_value()
 
         return types.void(array, types.intp, LANES), code

@@ -5,6 +5,7 @@ import math
 
 import torch
 
+from kernels import bf16_linear
 from services.engine.models.linear import Linear, linear
 
 
@@ -13,6 +14,10 @@ class Head:
 
     def __init__(self, weight: torch.Tensor, device: torch.device) -> None:
         self._vocab_size = len(weight)
+        self._products: bf16_linear.Bf16Linear | None = None
+        if bf16_linear.fits(weight, device):
+            self._products = bf16_linear.Bf16Linear(weight)
+            return
         halves = "fbgemm" in torch.backends.quantized.supported_engines
         self._logits: HalfLinear | Linear
         if weight.dtype == torch.bfloat16 and device.type == "cpu" and halves:
@@ -24,6 +29,8 @@ class Head:
         """[L, hidden] to fp32 [L, vocab]; L may be 0."""
         if not len(hidden):
             return hidden.new_empty((0, self._vocab_size), dtype=torch.float32)
+        if self._products is not None:
+            return self._products.unrounded(hidden)
         return self._logits(hidden.float())
 
 

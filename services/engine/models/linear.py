@@ -5,6 +5,7 @@ from typing import Protocol
 import torch
 from torch.nn import functional
 
+from kernels import bf16_linear
 from services.engine.models.int4_linear import Int4Linear
 from services.engine.models.int8_linear import Int8Linear
 from services.engine.models.weight_form import WeightForm
@@ -33,6 +34,8 @@ def linear(
         return Int8Linear(weight, bias)
     if form == "int4":
         return Int4Linear(weight, bias)
+    if bf16_linear.fits(weight, device):
+        return bf16_linear.Bf16Linear(weight, bias)
     if device.type == "cpu" and torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return PackedLinear(weight, bias)
     return PlainLinear(weight.to(device), None if bias is None else bias.to(device))

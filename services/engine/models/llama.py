@@ -31,8 +31,8 @@ class LlamaModel:
     """Weights and the graph. Holds no state of any request; that is in the `KvCache`.
 
     With `exact` every pass gives a token the same bits, whatever its width: attention takes one
-    path only, and a lone column is computed as two, since matrix kernels for a single vector add up
-    in an order of their own. `Runner.is_exact` tells whether that holds on this machine.
+    path only, and a lone column is computed as two where the matrix kernels add up a single vector
+    in an order of their own. `probe.is_exact` tells whether that holds on this machine.
     """
 
     def __init__(
@@ -54,6 +54,7 @@ class LlamaModel:
             LlamaBlock(config, weights, f"model.layers.{i}", dtype, device)
             for i in range(config.layers)
         ]
+        self._doubles = not all(block.takes_lone_columns for block in self.blocks)
         norm = weights.take("model.norm.weight", (config.hidden_size,), dtype)
         self.norm = RmsNorm(norm.to(device), config.rms_eps)
         head = embedding if config.tied_head else weights.take("lm_head.weight", wide, dtype)
@@ -90,7 +91,7 @@ class LlamaModel:
         """
         attention = self.attention.of_pass(batch.rows, batch.positions, exact=self.exact)
         x = functional.embedding(batch.token_ids, self.embedding)
-        if self.exact and len(x) == 1:
+        if self._doubles and self.exact and len(x) == 1:
             x = x.repeat(2, 1)
         for block, (keys, values) in zip(self.blocks, kv.layers, strict=False):
             x = block(x, partial(attention.attend, keys=keys, values=values))

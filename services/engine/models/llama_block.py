@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import torch
 
+from kernels.bf16_linear import Bf16Linear
 from kernels.swiglu import swiglu
 from services.engine.models.config import LlamaConfig
 from services.engine.models.linear import Linear, linear
@@ -50,6 +51,12 @@ class LlamaBlock:
             mixed = mixed.repeat(2, 1)
         x = self._output.onto(x, mixed)
         return self._down.onto(x, swiglu(self._gate_up(self._mlp_norm(x))))
+
+    @property
+    def takes_lone_columns(self) -> bool:
+        """Whether a column alone gets the bits that it gets beside others."""
+        linears = (self._qkv, self._output, self._gate_up, self._down)
+        return all(isinstance(each, Bf16Linear) for each in linears)
 
     def qkv(self, x: torch.Tensor) -> torch.Tensor:
         """What the attention of [T, hidden] takes."""

@@ -1,0 +1,98 @@
+"""Products of bf16 rows with panels of 64 outputs' weights."""
+
+import numpy as np
+from numba import prange
+
+from kernels.compiled import Kernel, inlined
+from kernels.lanes import Array, Lanes, add, load, splat, store
+from kernels.pairs import Pairs, dot, load_pairs, splat_pair
+
+PANEL = 64  # outputs
+F = np.float32
+
+
+@Kernel
+def multiply(
+    x: Array, panels: Array, bias: Array, residual: Array, stride: int, out: Array
+) -> None:
+    """x bf16 [T, size]; panels bf16 [P, size / 2, 64, 2]; bias fp32 [P * 64]; out [T, P * 64].
+    `residual` is added too: row t of it begins at t * stride.
+
+    A row's sums run over the pairs in order, whatever rows it shares the panel's loads with.
+    """
+    rows, size = x.shape
+    width = out.shape[1]
+    for panel in prange(len(panels)):
+        start, column = panel * size * PANEL, panel * PANEL
+        for t in range(0, rows, 4):
+            last = min(t + 3, rows - 1)
+            if last == t:
+                a0, a1, a2, a3 = _one(x, t * size, panels, start, size)
+                _end(a0, a1, a2, a3, bias, residual, stride, out, t, column, width)
+                continue
+            # up to two rows are computed twice
+            b, c = t + 1, min(t + 2, last)
+            a0, a1, a2, a3, b0, b1, b2, b3, c0, c1, c2, c3, d0, d1, d2, d3 = _four(
+                x, t * size, b * size, c * size, last * size, panels, start, size
+            )
+            _end(a0, a1, a2, a3, bias, residual, stride, out, t, column, width)
+            _end(b0, b1, b2, b3, bias, residual, stride, out, b, column, width)
+            _end(c0, c1, c2, c3, bias, residual, stride, out, c, column, width)
+            _end(d0, d1, d2, d3, bias, residual, stride, out, last, column, width)
+
+
+@inlined
+def _one(x: Array, a: int, panels: Array, start: int, size: int) -> tuple[Lanes, ...]:
+    a0 = a1 = a2 = a3 = splat(F(0.0))
+    for d in range(0, size, 2):
+        at = start + d * PANEL
+        w0, w1 = load_pairs(panels, at), load_pairs(panels, at + 32)
+        w2, w3 = load_pairs(panels, at + 64), load_pairs(panels, at + 96)
+        a0, a1, a2, a3 = _added(a0, a1, a2, a3, splat_pair(x, a + d), w0, w1, w2, w3)
+    return a0, a1, a2, a3
+
+
+@inlined
+def _four(
+    x: Array, a: int, b: int, c: int, d: int, panels: Array, start: int, size: int
+) -> tuple[Lanes, ...]:
+    """Sixteen sums at once: four rows share each load of the panel."""
+    a0 = a1 = a2 = a3 = b0 = b1 = b2 = b3 = splat(F(0.0))
+    c0 = c1 = c2 = c3 = d0 = d1 = d2 = d3 = splat(F(0.0))
+    for i in range(0, size, 2):
+        at = start + i * PANEL
+        w0, w1 = load_pairs(panels, at), load_pairs(panels, at + 32)
+        w2, w3 = load_pairs(panels, at + 64), load_pairs(panels, at + 96)
+        a0, a1, a2, a3 = _added(a0, a1, a2, a3, splat_pair(x, a + i), w0, w1, w2, w3)
+        b0, b1, b2, b3 = _added(b0, b1, b2, b3, splat_pair(x, b + i), w0, w1, w2, w3)
+        c0, c1, c2, c3 = _added(c0, c1, c2, c3, splat_pair(x, c + i), w0, w1, w2, w3)
+        d0, d1, d2, d3 = _added(d0, d1, d2, d3, splat_pair(x, d + i), w0, w1, w2, w3)
+    return a0, a1, a2, a3, b0, b1, b2, b3, c0, c1, c2, c3, d0, d1, d2, d3
+
+
+@inlined
+def _added(
+    s0: Lanes, s1: Lanes, s2: Lanes, s3: Lanes, x: Pairs, w0: Pairs, w1: Pairs, w2: Pairs, w3: Pairs
+) -> tuple[Lanes, Lanes, Lanes, Lanes]:
+    return dot(s0, x, w0), dot(s1, x, w1), dot(s2, x, w2), dot(s3, x, w3)
+
+
+@inlined
+def _end(
+    s0: Lanes,
+    s1: Lanes,
+    s2: Lanes,
+    s3: Lanes,
+    bias: Array,
+    residual: Array,
+    stride: int,
+    out: Array,
+    row: int,
+    column: int,
+    width: int,
+) -> None:
+    r, o = row * stride + column, row * width + column
+    store(out, o, add(add(s0, load(bias, column)), load(residual, r)))
+    store(out, o + 16, add(add(s1, load(bias, column + 16)), load(residual, r + 16)))
+    store(out, o + 32, add(add(s2, load(bias, column + 32)), load(residual, r + 32)))
+    store(out, o + 48, add(add(s3, load(bias, column + 48)), load(residual, r + 48)))
