@@ -12,6 +12,7 @@ from pathlib import Path
 import httpx2 as httpx
 import pytest
 
+from services.engine.models.tiny import write_tiny
 from tests.e2e.conftest import Server, wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
@@ -21,6 +22,14 @@ LONG = {
     "max_tokens": 100_000,
     "stream": True,
 }
+
+
+@pytest.fixture(scope="module")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With so much context that LONG goes on whatever happens meanwhile."""
+    folder = tmp_path_factory.mktemp("model") / "tiny"
+    write_tiny(folder, max_position_embeddings=65_536)
+    return folder
 
 
 def test_killing_the_engine_fails_open_streams_within_two_seconds_and_it_recovers(
