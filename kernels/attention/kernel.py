@@ -5,10 +5,10 @@ from numba import prange
 
 from kernels.compiled import Kernel, inlined
 from kernels.exponential import exponential
+from kernels.fours import load_four, store_four
 from kernels.lanes import (
     WIDTH,
     Array,
-    Lanes,
     add,
     before,
     div,
@@ -126,34 +126,26 @@ def _score(query: Array, q: int, r: int, keys: Array, here: int, dim: int, weigh
     for d in range(dim):
         a, b = splat(get(query, q + d)), splat(get(query, r + d))
         at = here + d * UNIT
-        k0, k1, k2, k3 = (
-            load(keys, at),
-            load(keys, at + 16),
-            load(keys, at + 32),
-            load(keys, at + 48),
-        )
+        k0, k1, k2, k3 = load_four(keys, at)
         q0, q1, q2, q3 = fma(a, k0, q0), fma(a, k1, q1), fma(a, k2, q2), fma(a, k3, q3)
         r0, r1, r2, r3 = fma(b, k0, r0), fma(b, k1, r1), fma(b, k2, r2), fma(b, k3, r3)
-    _store_four(weights, 0, q0, q1, q2, q3)
-    _store_four(weights, UNIT, r0, r1, r2, r3)
+    store_four(weights, 0, q0, q1, q2, q3)
+    store_four(weights, UNIT, r0, r1, r2, r3)
 
 
 @inlined
 def _weigh(weights: Array, at: int, seen: int, states: Array, state: int, dim: int) -> None:
     """Scores to weights, 0 behind the first `seen`; what was summed so far is scaled to them."""
     least = splat(LEAST)
-    w0, w1 = (
-        before(load(weights, at), seen, least),
-        before(load(weights, at + 16), seen - 16, least),
-    )
-    w2 = before(load(weights, at + 32), seen - 32, least)
-    w3 = before(load(weights, at + 48), seen - 48, least)
+    w0, w1, w2, w3 = load_four(weights, at)
+    w0, w1 = before(w0, seen, least), before(w1, seen - 16, least)
+    w2, w3 = before(w2, seen - 32, least), before(w3, seen - 48, least)
     peak = states[state + dim]
     top = max(peak, largest(larger(larger(w0, w1), larger(w2, w3))))
     highest = splat(top)
     w0, w1 = exponential(sub(w0, highest)), exponential(sub(w1, highest))
     w2, w3 = exponential(sub(w2, highest)), exponential(sub(w3, highest))
-    _store_four(weights, at, w0, w1, w2, w3)
+    store_four(weights, at, w0, w1, w2, w3)
     if top > peak:
         shrink = exponential(splat(peak - top))
         for d in range(0, dim, WIDTH):
@@ -169,34 +161,19 @@ def _mix(
 ) -> None:
     """Adds a unit's values [UNIT, dim], weighted, to the sums of two queries."""
     other = state + dim + 2
-    wide = dim // UNIT * UNIT
-    for d in range(0, wide, UNIT):
+    wide = dim // 64 * 64  # in fours; the rest in single lanes
+    for d in range(0, wide, 64):
         x, y = state + d, other + d
-        x0, x1, x2, x3 = (
-            load(states, x),
-            load(states, x + 16),
-            load(states, x + 32),
-            load(states, x + 48),
-        )
-        y0, y1, y2, y3 = (
-            load(states, y),
-            load(states, y + 16),
-            load(states, y + 32),
-            load(states, y + 48),
-        )
+        x0, x1, x2, x3 = load_four(states, x)
+        y0, y1, y2, y3 = load_four(states, y)
         for t in range(seen):
             a, b = splat(weights[t]), splat(weights[UNIT + t])
             at = here + t * dim + d
-            v0, v1, v2, v3 = (
-                load(values, at),
-                load(values, at + 16),
-                load(values, at + 32),
-                load(values, at + 48),
-            )
+            v0, v1, v2, v3 = load_four(values, at)
             x0, x1, x2, x3 = fma(a, v0, x0), fma(a, v1, x1), fma(a, v2, x2), fma(a, v3, x3)
             y0, y1, y2, y3 = fma(b, v0, y0), fma(b, v1, y1), fma(b, v2, y2), fma(b, v3, y3)
-        _store_four(states, x, x0, x1, x2, x3)
-        _store_four(states, y, y0, y1, y2, y3)
+        store_four(states, x, x0, x1, x2, x3)
+        store_four(states, y, y0, y1, y2, y3)
     for d in range(wide, dim, WIDTH):
         x0, y0 = load(states, state + d), load(states, other + d)
         for t in range(seen):
@@ -204,11 +181,3 @@ def _mix(
             x0, y0 = fma(splat(weights[t]), v0, x0), fma(splat(weights[UNIT + t]), v0, y0)
         store(states, state + d, x0)
         store(states, other + d, y0)
-
-
-@inlined
-def _store_four(array: Array, at: int, a: Lanes, b: Lanes, c: Lanes, d: Lanes) -> None:
-    store(array, at, a)
-    store(array, at + 16, b)
-    store(array, at + 32, c)
-    store(array, at + 48, d)

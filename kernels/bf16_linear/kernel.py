@@ -4,7 +4,8 @@ import numpy as np
 from numba import prange
 
 from kernels.compiled import Kernel, inlined
-from kernels.lanes import Array, Lanes, add, load, splat, store
+from kernels.fours import Four, load_four, store_four
+from kernels.lanes import Array, Lanes, add, splat
 from kernels.pairs import Pairs, dot, load_pairs, splat_pair
 
 PANEL = 64  # outputs
@@ -42,7 +43,7 @@ def multiply(
 
 
 @inlined
-def _one(x: Array, a: int, panels: Array, start: int, size: int) -> tuple[Lanes, ...]:
+def _one(x: Array, a: int, panels: Array, start: int, size: int) -> Four:
     a0 = a1 = a2 = a3 = splat(F(0.0))
     for d in range(0, size, 2):
         at = start + d * PANEL
@@ -73,7 +74,7 @@ def _four(
 @inlined
 def _added(
     s0: Lanes, s1: Lanes, s2: Lanes, s3: Lanes, x: Pairs, w0: Pairs, w1: Pairs, w2: Pairs, w3: Pairs
-) -> tuple[Lanes, Lanes, Lanes, Lanes]:
+) -> Four:
     return dot(s0, x, w0), dot(s1, x, w1), dot(s2, x, w2), dot(s3, x, w3)
 
 
@@ -91,8 +92,8 @@ def _end(
     column: int,
     width: int,
 ) -> None:
-    r, o = row * stride + column, row * width + column
-    store(out, o, add(add(s0, load(bias, column)), load(residual, r)))
-    store(out, o + 16, add(add(s1, load(bias, column + 16)), load(residual, r + 16)))
-    store(out, o + 32, add(add(s2, load(bias, column + 32)), load(residual, r + 32)))
-    store(out, o + 48, add(add(s3, load(bias, column + 48)), load(residual, r + 48)))
+    b0, b1, b2, b3 = load_four(bias, column)
+    r0, r1, r2, r3 = load_four(residual, row * stride + column)
+    s0, s1, s2, s3 = add(s0, b0), add(s1, b1), add(s2, b2), add(s3, b3)
+    s0, s1, s2, s3 = add(s0, r0), add(s1, r1), add(s2, r2), add(s3, r3)
+    store_four(out, row * width + column, s0, s1, s2, s3)

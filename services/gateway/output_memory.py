@@ -7,7 +7,7 @@ conversation's next turn. So an answer that comes back is shown in the tokens th
 
 import hashlib
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -23,30 +23,29 @@ Key = tuple[int, bytes]  # a prompt's length and its hash
 class OutputMemory:
     """Answers by the prompt that they followed, of which there may be several.
 
-    Of two with the same text the first is kept, so that what is shown does not change.
+    Of two with the same text the first is shown, so that it does not change.
     """
 
     def __init__(self, tokenizer: Tokenizer, most_tokens: int = MOST_TOKENS) -> None:
         self._tokenizer = tokenizer
         self._most_tokens = most_tokens
         self._tokens = 0
-        # by the prompt, then by the text: without the stop token
-        self._answers: dict[Key, dict[str, np.ndarray]] = {}
-        self._order: deque[tuple[Key, str]] = deque()  # the oldest first
+        self._answers: dict[Key, list[np.ndarray]] = {}  # without the stop token; the oldest first
+        self._order: deque[Key] = deque()  # of each answer, the oldest first
 
     def keep(self, prompt_ids: np.ndarray, salt: str, output_ids: Sequence[int]) -> None:
         """The oldest answers make room."""
         ended = bool(output_ids) and output_ids[-1] in self._tokenizer.stop_ids
         answer = np.array(output_ids[:-1] if ended else output_ids, np.int32)
         key = (len(prompt_ids), _Walk(salt).to(prompt_ids, len(prompt_ids)))
-        text = self._text(answer)
-        if text in self._answers.get(key, ()):
+        known = self._answers.setdefault(key, [])
+        if any(np.array_equal(answer, one) for one in known):
             return
-        self._answers.setdefault(key, {})[text] = answer
-        self._order.append((key, text))
+        known.append(answer)
+        self._order.append(key)
         self._tokens += len(answer)
         while self._tokens > self._most_tokens or len(self._order) > MOST_ANSWERS:
-            self._forget(*self._order.popleft())
+            self._forget(self._order.popleft())
 
     def restore(self, prompt_ids: np.ndarray, salt: str) -> np.ndarray:
         """The prompt, with the model's own tokens wherever they have the same text."""
@@ -59,22 +58,26 @@ class OutputMemory:
                 prompt_ids = self._with_own(prompt_ids, length, answers)
         return prompt_ids
 
-    def _forget(self, key: Key, text: str) -> None:
+    def _forget(self, key: Key) -> None:
+        """The oldest answer to that prompt."""
         answers = self._answers[key]
-        self._tokens -= len(answers.pop(text))
-        if not answers:
+        self._tokens -= len(answers[0])
+        if len(answers) > 1:
+            self._answers[key] = answers[1:]  # `restore` may be reading the list in its thread
+        else:
             del self._answers[key]
 
     def _with_own(
-        self, prompt_ids: np.ndarray, start: int, answers: Mapping[str, np.ndarray]
+        self, prompt_ids: np.ndarray, start: int, answers: Sequence[np.ndarray]
     ) -> np.ndarray:
         """A turn ends at the next special token; nothing merges across one."""
         special = np.isin(prompt_ids[start:], list(self._tokenizer.special_ids))
         end = start + int(special.argmax()) if special.any() else len(prompt_ids)
-        answer = answers.get(self._text(prompt_ids[start:end]))
-        if answer is None:
-            return prompt_ids
-        return np.concatenate((prompt_ids[:start], answer, prompt_ids[end:]))
+        text = self._text(prompt_ids[start:end])
+        for answer in answers:
+            if self._text(answer) == text:
+                return np.concatenate((prompt_ids[:start], answer, prompt_ids[end:]))
+        return prompt_ids
 
     def _text(self, ids: np.ndarray) -> str:
         return self._tokenizer.decode_all(ids.tolist())

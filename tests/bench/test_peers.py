@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from bench.peers import llama_cpp, vllm
-from bench.peers.contest import COPY, SOURCE, Contestant, bars, finalists
+from bench.peers.contest import COPY, SOURCE, Contestant, bars, finalists, speed_of
 from bench.peers.server import PeerMissing, PeerServer, Setting
 from bench.serving.client import Answer, ChatClient
 from bench.serving.workloads import Turn
@@ -147,3 +147,15 @@ def test_the_best_settings_are_compared_and_what_has_not_run_is_not() -> None:
     found = {bar.name: bar.value for bar in bars(runners, "")}
     # neither vLLM nor int4 weights have run
     assert found == {"copy_vs_llama_cpp": 4.0, "plain_vs_llama_cpp_bf16": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("ttft_s", "decode_s", "speed"),
+    [(1.0, 1.0, 255.0), (1.0, 0.06, 255 / 0.06), (2.0, 0.0001, 256 / 2.0001), (2.0, 0.0, 128.0)],
+    ids=["a stream", "a fast stream", "a burst", "one piece"],
+)
+def test_an_answer_that_comes_in_one_burst_is_timed_as_a_whole(
+    ttft_s: float, decode_s: float, speed: float
+) -> None:
+    answer = Answer("", "stop", 1, 256, 0, ttft_s, decode_s)
+    assert speed_of(answer) == pytest.approx(speed)

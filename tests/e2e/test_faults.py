@@ -128,6 +128,7 @@ def test_sigterm_ends_open_streams_and_leaves_no_process_or_socket(
         (["--ngram-native-sessions"], "--ngram-native-sessions needs --ngram-archive-mib"),
         (["--host=0.0.0.0"], "needs --api-key"),
         (["--model=/nowhere"], "holds no config.json"),
+        (["--threads=-1"], "--threads -1 is out of range"),
         (["--request-log-jsonl=/nowhere/log.jsonl"], "its folder does not exist"),
     ],
 )

@@ -23,6 +23,14 @@ def test_an_unknown_or_absent_device_is_refused(monkeypatch: pytest.MonkeyPatch)
         resolve_device("cuda")
 
 
+@pytest.mark.parametrize("threads", [-1, 1025])
+def test_a_number_of_threads_that_cannot_be_is_refused(threads: int) -> None:
+    before = torch.get_num_threads()
+    with pytest.raises(ConfigError, match=f"--threads {threads} is out of range"):
+        set_threads(threads)
+    assert torch.get_num_threads() == before
+
+
 @pytest.mark.parametrize(("cores", "threads"), [(1, 1), (2, 1), (8, 7)])
 def test_one_core_is_left_to_the_other_processes(
     monkeypatch: pytest.MonkeyPatch, cores: int, threads: int

@@ -5,10 +5,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from kernels import attention
+from kernels import attention, pairs
 from services.engine.kv import KvCache
 from services.engine.models import llama
 from services.engine.models.load import load_model
+from services.engine.models.tiny import write_tiny
 from services.engine.probe import is_exact
 
 CPU = torch.device("cpu")
@@ -24,6 +25,17 @@ def made(
 @pytest.mark.parametrize("context", [16, 64, 128])
 def test_passes_of_the_tiny_model_are_exact(tiny_model: Path, context: int) -> None:
     assert is_exact(*made(tiny_model, torch.bfloat16, context=context))
+
+
+@pytest.mark.parametrize("head_dim", [16, 8], ids=["attention by kernel", "by torch"])
+def test_passes_are_exact_on_a_cpu_that_has_no_bf16_products(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, head_dim: int
+) -> None:
+    monkeypatch.setattr(pairs, "are_there", lambda: False)
+    write_tiny(tmp_path / "tiny", head_dim=head_dim)
+    model, kv = made(tmp_path / "tiny", torch.bfloat16)
+    assert not any(block.takes_lone_columns for block in model.blocks)
+    assert is_exact(model, kv)
 
 
 def test_one_bit_in_wide_passes_is_noticed(

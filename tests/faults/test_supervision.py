@@ -53,6 +53,15 @@ def test_a_service_that_keeps_dying_is_started_ever_later(short_folder: Path) ->
     assert supervisor.children[0].process.poll() is not None
 
 
+def test_a_service_that_runs_long_and_never_serves_is_started_ever_later(
+    short_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.launch.STEADY_S", 0.0)  # any run is long
+    logs, _ = supervise(short_folder / "s", "raise SystemExit(1)", lambda logs: len(logs) >= 3)
+    waits = [line["restart_in_s"] for line in logs[:3]]
+    assert waits == sorted(set(waits))  # type: ignore[type-var]
+
+
 def test_a_service_that_never_gets_ready_is_started_again(short_folder: Path) -> None:
     events = [
         line["event"]

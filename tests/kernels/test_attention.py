@@ -1,6 +1,6 @@
 """The attention kernel against plain torch, and bit by bit against itself."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
 
 import numpy as np
@@ -57,14 +57,6 @@ class Text:
         block = np.array([(slot, start, end - start, 0)])
         cos, sin = self.cos[start:end], self.sin[start:end]
         return PassAttention(places, block, cos, sin, heads=self.heads)
-
-
-@pytest.fixture
-def two_threads() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -1,7 +1,5 @@
 """The bf16 linear kernel against plain torch, and bit by bit against itself."""
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 
@@ -17,14 +15,6 @@ needs_bf16 = pytest.mark.skipif(not are_there(), reason="this CPU has no AVX512_
 
 def random(*shape: int) -> torch.Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(shape[0])).bfloat16()
-
-
-@pytest.fixture
-def two_threads() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
 
 
 @needs_bf16

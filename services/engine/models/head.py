@@ -2,11 +2,12 @@
 the best two tie several times in a hundred tokens."""
 
 import math
+from collections.abc import Callable
 
 import torch
 
 from kernels import bf16_linear
-from services.engine.models.linear import Linear, linear
+from services.engine.models.linear import linear
 
 
 class Head:
@@ -14,24 +15,24 @@ class Head:
 
     def __init__(self, weight: torch.Tensor, device: torch.device) -> None:
         self._vocab_size = len(weight)
-        self._products: bf16_linear.Bf16Linear | None = None
-        if bf16_linear.fits(weight, device):
-            self._products = bf16_linear.Bf16Linear(weight)
-            return
-        halves = "fbgemm" in torch.backends.quantized.supported_engines
-        self._logits: HalfLinear | Linear
-        if weight.dtype == torch.bfloat16 and device.type == "cpu" and halves:
-            self._logits = HalfLinear(weight)
-        else:
-            self._logits = linear(weight.float(), None, device)
+        self._products = _products(weight, device)
 
     def __call__(self, hidden: torch.Tensor) -> torch.Tensor:
         """[L, hidden] to fp32 [L, vocab]; L may be 0."""
         if not len(hidden):
             return hidden.new_empty((0, self._vocab_size), dtype=torch.float32)
-        if self._products is not None:
-            return self._products.unrounded(hidden)
-        return self._logits(hidden.float())
+        return self._products(hidden)
+
+
+def _products(weight: torch.Tensor, device: torch.device) -> Callable[[torch.Tensor], torch.Tensor]:
+    """From [L, hidden] of the weights' type to fp32 [L, vocab], by the best that this CPU has."""
+    if bf16_linear.fits(weight, device):
+        return bf16_linear.Bf16Linear(weight).unrounded
+    halves = "fbgemm" in torch.backends.quantized.supported_engines
+    if weight.dtype == torch.bfloat16 and device.type == "cpu" and halves:
+        return HalfLinear(weight)
+    plain = linear(weight.float(), None, device)
+    return lambda hidden: plain(hidden.float())
 
 
 class HalfLinear:
@@ -49,6 +50,7 @@ class HalfLinear:
         self._packed = torch.ops.quantized.linear_prepack_fp16(weight.float() * self._scale, None)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        """fp32 [T, in] to fp32 [T, out]."""
-        out: torch.Tensor = torch.ops.quantized.linear_dynamic_fp16(x / self._scale, self._packed)
+        """[T, in] to fp32 [T, out]."""
+        scaled = x.float() / self._scale
+        out: torch.Tensor = torch.ops.quantized.linear_dynamic_fp16(scaled, self._packed)
         return out

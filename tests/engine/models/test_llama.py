@@ -6,7 +6,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from kernels import attention
+from kernels import attention, pairs
 from services.engine.kv import UNIT_TOKENS
 from services.engine.models.attention import FUSED_TOKENS
 from services.engine.models.tiny import write_tiny
@@ -187,6 +187,13 @@ def test_only_the_wanted_columns_get_logits(tiny_model: Path) -> None:
     assert every.hidden.shape == (12, model.config.hidden_size)
 
 
+@pytest.fixture(params=["as the CPU is", "no bf16 products"])
+def products(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "no bf16 products":
+        monkeypatch.setattr(pairs, "are_there", lambda: False)
+
+
+@pytest.mark.usefixtures("products")
 def test_bf16_stays_near_fp32_and_its_logits_are_not_rounded(tiny_model: Path) -> None:
     ids = random_ids(100, 320)
     exact = run(model := load(tiny_model), make_kv(model), (0, 0, ids)).logits
@@ -203,6 +210,7 @@ def test_weight_bytes_count_each_weight_once(tiny_model: Path) -> None:
     assert fp32.weight_bytes == 4 * fp32.parameters == 2 * bf16.weight_bytes
 
 
+@pytest.mark.usefixtures("products")
 def test_bf16_logits_are_exact_products_of_the_final_hidden_state(tiny_model: Path) -> None:
     model = load(tiny_model, torch.bfloat16)
     found = run(model, make_kv(model), (0, 0, random_ids(40, model.config.vocab_size)))
