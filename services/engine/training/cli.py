@@ -22,6 +22,7 @@ from services.engine.models.weights import Weights
 from services.engine.training.acceptance import Acceptance
 from services.engine.training.corpus import Corpus
 from services.engine.training.dialogue import Dialogue
+from services.engine.training.documentation import beginnings
 from services.engine.training.module import TrainableMtp, initial_weights, trained_weights
 from services.engine.training.recipe import Recipe, claim
 from services.engine.training.trainer import Report, Trainer
@@ -65,7 +66,17 @@ def train(folder: Path, work: Path, recipe: Recipe, out: Path, *, start: Path | 
     model = load_model(folder, dtype=torch.bfloat16, device=torch.device("cpu"), exact=False)
     first = _first_weights(model.config, Weights(folder), start)
     begin = None if start is None else hashlib.sha256(start.read_bytes()).hexdigest()
-    claim(work, {"model": folder.resolve().name, "start": begin, **dataclasses.asdict(recipe)})
+    begun = beginnings() if recipe.documentation else []
+    claim(
+        work,
+        {
+            "model": folder.resolve().name,
+            "start": begin,
+            # another Python's documentation would make another text
+            "beginnings": hashlib.sha256("\n".join(begun).encode()).hexdigest(),
+            **dataclasses.asdict(recipe),
+        },
+    )
     corpus = Corpus(work, recipe, model.config.hidden_size)
     began_s = time.monotonic()
     before = corpus.written
@@ -75,7 +86,8 @@ def train(folder: Path, work: Path, recipe: Recipe, out: Path, *, start: Path | 
         _say(f"wrote {rows} of {recipe.rows} rows, {speed:.0f} tok/s")
 
     if before < recipe.rows:
-        Writer(model, dialogue, recipe).fill(corpus, wrote)
+        given = [tokenizer.encode_text(text).tolist() for text in begun]
+        Writer(model, dialogue, recipe, given).fill(corpus, wrote)
     module = TrainableMtp(model.config, first)
     trainer = Trainer(model, corpus, recipe, module, work)
     if not trainer.step:

@@ -18,6 +18,9 @@ class Recipe:
     writing: int = option(128, "rows written at once")
     user_tokens: int = option(80, "longest question")
     openings: int = option(256, "likeliest first tokens that questions begin with; 0: as it likes")
+    documentation: int = option(
+        0, "percent of the questions that begin with a form and a thing of Python's documentation"
+    )
     answer_tokens: int = option(192, "longest answer; small models loop beyond")
     epochs: int = option(7, "passes over the text")
     batch: int = option(2, "rows a step; many small steps learn more than few large ones")
@@ -28,12 +31,14 @@ class Recipe:
     def check(self) -> None:
         """Raises ConfigError: a value that could not work, in one sentence."""
         least = {"seed": 0, "learning_rate": 0, "row_tokens": 64, "heldout": 2, "shortlist": 16}
-        least["openings"] = 0
+        least |= {"openings": 0, "documentation": 0}
         for field in dataclasses.fields(self):
             value, low = getattr(self, field.name), least.get(field.name, 1)
             if value < low:
                 flag = "--" + field.name.replace("_", "-")
                 raise ConfigError(f"{flag} {value} is too small; use at least {low}")
+        if self.documentation > 100:
+            raise ConfigError(f"--documentation {self.documentation} is more than 100 percent")
         if self.heldout + self.batch > self.rows:
             raise ConfigError(
                 f"--rows {self.rows} leaves no batch of {self.batch} beside {self.heldout} held out"

@@ -1,25 +1,24 @@
 """The target writes its own training text: questions and answers from its chat prefix alone.
 
 After Magpie (Xu et al. 2024): behind the opening of a user's turn a chat model writes a question.
-All rows stand at the same position, so a step's attention is one product over all of them.
+Some questions may be begun for it; what it is given it does not choose, so nothing learns from it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
 import numpy as np
 import torch
-from torch.nn import functional
 
-from services.engine.kv import KvCache, LayerKv
+from services.engine.batch import Batch, RowSpan
+from services.engine.kv import KvCache
 from services.engine.models.llama import LlamaModel
-from services.engine.models.rope import Angles, rotate
 from services.engine.training.corpus import ANSWER, FORCED, USER, Corpus
 from services.engine.training.dialogue import Dialogue
 from services.engine.training.recipe import Recipe
 
 USER_TEMPERATURE = 1.0
+BEGUN_TEMPERATURE = 0.7  # of questions that are various by how they are begun
 USER_FLOOR = 0.02  # of the likeliest token's probability; keeps questions to the point
 OPENED = 0.75  # share of the questions whose first token is one of `Recipe.openings`
 ANSWER_TEMPERATURES = (0.7, 0.9)  # of the odd rows; the even ones answer greedily
@@ -27,16 +26,26 @@ ANSWER_TEMPERATURES = (0.7, 0.9)  # of the odd rows; the even ones answer greedi
 
 @dataclass
 class _Row:
-    temperature: float
-    forced: list[int]
+    temperature: float  # of its answers
+    asking: float = USER_TEMPERATURE
+    forced: list[int] = field(default_factory=list)
     role: int = USER  # of the next free token
-    said: int = 0  # tokens of this turn
+    said: int = 0  # tokens of this turn, those that it is begun with among them
     roles: list[int] = field(default_factory=list)
 
 
 class Writer:
-    def __init__(self, model: LlamaModel, dialogue: Dialogue, recipe: Recipe) -> None:
+    def __init__(
+        self,
+        model: LlamaModel,
+        dialogue: Dialogue,
+        recipe: Recipe,
+        beginnings: Sequence[Sequence[int]] = (),
+    ) -> None:
+        """`beginnings` are token ids, of which `recipe.documentation` needs some."""
+        assert beginnings or not recipe.documentation
         self._model = model
+        self._beginnings = beginnings
         self._dialogue = dialogue
         self._recipe = recipe
         self._kv = KvCache(
@@ -60,24 +69,36 @@ class Writer:
         generator = torch.Generator().manual_seed(recipe.seed * 1_000_003 + first)
         low, high = ANSWER_TEMPERATURES
         warmth = (low + (high - low) * torch.rand(count, generator=generator)).tolist()
-        opening = list(self._dialogue.opening)
-        rows = [_Row(warmth[i] if i % 2 else 0.0, opening.copy()) for i in range(count)]
+        chance = np.random.default_rng((recipe.seed, first))
+        opening = self._dialogue.opening
+        rows = [_Row(warmth[i] if i % 2 else 0.0) for i in range(count)]
+        for row in rows:
+            self._ask(row, opening, chance)
         ids = np.empty((count, recipe.row_tokens), np.int32)
         hidden = torch.empty(
             (count, recipe.row_tokens, self._model.config.hidden_size), dtype=torch.bfloat16
         )
-        drawn = torch.zeros(count, dtype=torch.int64)
+        drawn = [0] * count
         for position in range(recipe.row_tokens):
-            tokens = [self._next(row, int(drawn[i])) for i, row in enumerate(rows)]
+            tokens = [self._next(row, drawn[i], chance) for i, row in enumerate(rows)]
             ids[:, position] = tokens
-            behind = self._step(torch.tensor(tokens), position)
-            hidden[:, position] = behind.to(torch.bfloat16)
+            result = self._model.forward(_column(tokens, position), self._kv)
+            hidden[:, position] = result.hidden.to(torch.bfloat16)
             if position + 1 >= len(opening):
-                logits = self._model.head(behind)
-                drawn = _draw(logits, rows, generator, openings=recipe.openings)
+                logits = result.logits
+                drawn = _draw(logits, rows, generator, openings=recipe.openings).tolist()
         return ids, np.array([row.roles for row in rows], np.uint8), hidden
 
-    def _next(self, row: _Row, drawn: int) -> int:
+    def _ask(self, row: _Row, opening: Sequence[int], chance: np.random.Generator) -> None:
+        """A user's turn, behind the template's `opening` of it."""
+        row.forced, row.role, row.said = list(opening), USER, 0
+        row.asking = USER_TEMPERATURE
+        if self._recipe.documentation and 100 * chance.random() < self._recipe.documentation:
+            begun = self._beginnings[int(chance.integers(len(self._beginnings)))]
+            row.forced += begun
+            row.said, row.asking = len(begun), BEGUN_TEMPERATURE
+
+    def _next(self, row: _Row, drawn: int, chance: np.random.Generator) -> int:
         """The row's next token: what the template says, else what the model said."""
         if not row.forced:
             end = self._dialogue.to_answer if row.role == USER else self._dialogue.to_user
@@ -87,39 +108,23 @@ class Writer:
                 row.roles.append(row.role)
                 return drawn
             role = row.role
-            row.forced, row.said = list(end), 0
-            row.role = ANSWER if role == USER else USER
+            if role == USER:
+                row.forced, row.role, row.said = list(end), ANSWER, 0
+            else:
+                self._ask(row, end, chance)
             if drawn == end[0]:  # it ended its turn itself
                 row.roles.append(role)
                 return row.forced.pop(0)
         row.roles.append(FORCED)
         return row.forced.pop(0)
 
-    def _step(self, tokens: torch.Tensor, position: int) -> torch.Tensor:
-        """Hidden states behind the final norm, [rows, hidden]."""
-        model = self._model
-        angles = model.rope.angles(torch.tensor([position]))
-        x = functional.embedding(tokens, model.embedding)
-        for block, layer in zip(model.blocks, self._kv.layers, strict=True):
-            x = block(x, partial(_attend_in_step, angles=angles, kv=layer, position=position))
-        return model.norm(x)
 
-
-def _attend_in_step(
-    qkv: torch.Tensor, *, angles: Angles, kv: LayerKv, position: int
-) -> torch.Tensor:
-    """The attention of rows that all stand at `position`: [rows, heads * head_dim]."""
-    rows, (_, kv_heads, _, head_dim) = len(qkv), kv.keys.shape
-    heads = qkv.view(rows, -1, head_dim)
-    turned = rotate(heads[:, :-kv_heads], angles)
-    kv.keys[:rows, :, position] = turned[:, -kv_heads:]
-    kv.values[:rows, :, position] = heads[:, -kv_heads:]
-    folded = turned[:, :-kv_heads].reshape(rows, kv_heads, -1, head_dim)
-    here = slice(0, position + 1)
-    mixed = functional.scaled_dot_product_attention(
-        folded, kv.keys[:rows, :, here], kv.values[:rows, :, here]
-    )
-    return mixed.reshape(rows, -1)
+def _column(tokens: list[int], position: int) -> Batch:
+    """One column of every row."""
+    count = len(tokens)
+    rows = tuple(RowSpan(slot=i, start=position, columns=1, offset=i) for i in range(count))
+    where = torch.full((count,), position)
+    return Batch(torch.tensor(tokens), where, rows, torch.arange(count))
 
 
 def _draw(
@@ -131,7 +136,7 @@ def _draw(
     points = torch.rand(len(rows), generator=generator)[warm]
     if warm:
         asking = torch.tensor([rows[i].role == USER for i in warm])
-        heat = [USER_TEMPERATURE if rows[i].role == USER else rows[i].temperature for i in warm]
+        heat = [rows[i].asking if rows[i].role == USER else rows[i].temperature for i in warm]
         chances = (logits[warm] / torch.tensor(heat).unsqueeze(1)).softmax(-1)
         begins = [n for n, i in enumerate(warm) if rows[i].role == USER and not rows[i].said]
         likely = chances[begins].topk(min(openings, logits.shape[1])).indices

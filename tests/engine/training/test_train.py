@@ -14,11 +14,12 @@ from services.engine.models.llama import LlamaModel
 from services.engine.models.mtp import MtpModule
 from services.engine.models.tiny import write_tiny, write_tiny_mtp
 from services.engine.models.weights import Weights
-from services.engine.training import trainer
+from services.engine.training import cli, trainer
 from services.engine.training.acceptance import Acceptance
 from services.engine.training.cli import main
 from services.engine.training.corpus import ANSWER, FORCED, USER, Corpus, looping
 from services.engine.training.dialogue import Dialogue
+from services.engine.training.documentation import FORMS, beginnings, named
 from services.engine.training.module import TrainableMtp
 from services.engine.training.recipe import Recipe
 from services.engine.training.trainer import Trainer
@@ -125,6 +126,49 @@ def test_three_questions_of_four_begin_with_one_of_the_likeliest_tokens(
     assert 0.6 < opened.mean() < 0.95  # of a random model's own accord it would be a few percent
     assert len(set(first[opened].tolist())) >= 6
     assert opened.tolist() != [True] * RECIPE.rows
+
+
+@pytest.mark.parametrize("percent", [0, 50, 100])
+def test_so_many_questions_begin_as_the_documentation_does(
+    folder: Path, tmp_path: Path, percent: int
+) -> None:
+    recipe = dataclasses.replace(RECIPE, rows=32, writing=16, documentation=percent)
+    parts, begun = dialogue(folder), [[101, 102, 103, 104], [105, 106]]
+    corpus = Corpus(tmp_path, recipe, 64)
+    Writer(bf16(folder), parts, recipe, begun).fill(corpus, lambda _: None)
+    counts = {True: 0, False: 0}
+    for ids, roles in zip(corpus.ids, corpus.roles, strict=True):
+        for start in [len(parts.opening), *behind(ids, parts.to_user)]:
+            asked, chosen = ids[start:], roles[start:]
+            given = [b for b in begun if asked[: len(b)].tolist() == b]
+            counts[bool(given)] += 1
+            if given:  # not the model's words, and part of the longest question
+                length = len(given[0])
+                assert set(chosen[:length]) == {FORCED}
+                own = chosen[length:]
+                stop = np.flatnonzero(own != USER)
+                assert len(stop)
+                assert stop[0] <= RECIPE.user_tokens - length + 1
+    share = counts[True] / sum(counts.values())
+    assert abs(share - percent / 100) < (0.25 if percent == 50 else 0.01)
+
+
+def test_beginnings_are_forms_with_things_that_docstrings_name(tmp_path: Path) -> None:
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "left_out.py").write_text('"""A test of a pump."""')
+    (tmp_path / "broken.py").write_text("print 'a valve'")
+    (tmp_path / "engine.py").write_text(
+        '"""Runs a motor; 4 of them need an axle."""\nclass Wheel:\n    """A wheel of a cart."""\n'
+        'def turn():\n    # not a comment\n    "Gives an angle."\n    return "a word"\n'
+    )
+    assert sorted(set(named(tmp_path))) == ["a cart", "a motor", "an angle", "an axle"]
+    found = beginnings(tmp_path)
+    assert len(found) == len(set(found)) == 4 * len(FORMS)
+    assert "What is an axle" in found
+
+
+def test_the_standard_library_names_enough_to_ask_about() -> None:
+    assert len(beginnings()) > 500 * len(FORMS)
 
 
 def test_text_that_was_interrupted_goes_on_as_it_would_have(
@@ -249,6 +293,20 @@ def test_a_start_that_does_not_fit_the_model_is_refused(
     assert sentence in capsys.readouterr().err
 
 
+def test_text_begun_with_other_documentation_does_not_go_on(
+    folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    more = ("--documentation=50", "--epochs=1")
+    monkeypatch.setattr(cli, "beginnings", lambda: ["Explain a fork", "Why is a spoon"])
+    assert main(command(folder, tmp_path, *more)) == 0
+    monkeypatch.setattr(cli, "beginnings", lambda: ["Explain a fork", "Why is a knife"])
+    assert main(command(folder, tmp_path, *more)) == 1
+    assert "holds another run" in capsys.readouterr().err
+
+
 def test_a_work_folder_of_another_recipe_is_refused(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -263,6 +321,7 @@ def test_a_work_folder_of_another_recipe_is_refused(
         ("--rows=6", "leaves no batch"),
         ("--row-tokens=10", "use at least 64"),
         ("--epochs=0", "use at least 1"),
+        ("--documentation=101", "is more than 100 percent"),
     ],
 )
 def test_recipes_that_cannot_work_are_refused(
@@ -285,6 +344,12 @@ def test_acceptance_counts_rounds_not_positions() -> None:
 def test_a_loop_is_found_from_its_second_time_around_on() -> None:
     ids = np.array([*range(20), *range(14), 99], dtype=np.int32)
     assert np.flatnonzero(looping(ids)).tolist() == [31, 32, 33]
+
+
+def behind(ids: np.ndarray, end: tuple[int, ...]) -> list[int]:
+    """Places where `end` is over, with room for a question and its end."""
+    last = len(ids) - RECIPE.user_tokens - len(end) - 2
+    return [p + len(end) for p in range(last) if tuple(ids[p : p + len(end)]) == end]
 
 
 def losses_of(said: str) -> list[float]:
