@@ -11,7 +11,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic, models, register_model
 
-from kernels.lanes import FLOATS, LANES, address, data_of, splatted
+from kernels.lanes import FLOATS, HALVES, LANES, address, data_of, splatted
 
 INT = ir.IntType(32)
 PAIRS_CODE = ir.VectorType(INT, 16)
@@ -70,6 +70,48 @@ def _dot(_: Any, sums: Any, a: Any, b: Any) -> Any:
     return LANES(LANES, PAIRS, PAIRS), code
 
 
+def _store_rounded(_: Any, array: Any, index: Any, lanes: Any) -> Any:
+    """Into float32 as they are, else as bfloat16: VCVTNEPS2BF16, the nearest, of two the even."""
+
+    def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        data = data_of(context, builder, array, values[0])
+        numbers, align = values[2], 4
+        if array.dtype != types.float32:
+            kind = ir.FunctionType(HALVES, [FLOATS])
+            numbers = builder.asm(kind, "vcvtneps2bf16 $1, $0", "=v,v", [numbers], False)
+            align = 2
+        builder.store(numbers, address(builder, data, values[1], numbers.type), align=align)
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, LANES), code
+
+
+def _times_power(_: Any, lanes: Any, powers: Any) -> Any:
+    """lanes * 2 ** powers, of whole powers: VSCALEFPS, 0 where that is too small for fp32."""
+
+    def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        kind = ir.FunctionType(FLOATS, [FLOATS, FLOATS])
+        return builder.asm(kind, "vscalefps $2, $1, $0", "=v,v,v", list(values), False)
+
+    return LANES(LANES, LANES), code
+
+
+def _fetch(_: Any, array: Any, index: Any) -> Any:
+    """Asks for what lies at `index`, which may be outside the array, for later: PREFETCHT0."""
+
+    def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        data = data_of(context, builder, array, values[0])
+        here = builder.gep(data, [values[1]])
+        kind = ir.FunctionType(ir.VoidType(), [here.type])
+        builder.asm(kind, "prefetcht0 ($0)", "r", [here], True)
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp), code
+
+
 load_pairs: Any = intrinsic(_load_pairs)
 splat_pair: Any = intrinsic(_splat_pair)
 dot: Any = intrinsic(_dot)
+fetch: Any = intrinsic(_fetch)
+store_rounded: Any = intrinsic(_store_rounded)
+times_power: Any = intrinsic(_times_power)

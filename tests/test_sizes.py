@@ -13,12 +13,14 @@ EXCEPTIONS = {
     "shared/messages.py": "all wire types in one place, read as a reference",
     "services/engine/process.py::main": "the start-up order, read top to bottom",
     **{
-        f"kernels/bf16_linear/kernel.py::{name}": "compiled code takes flat arrays and numbers"
-        for name in ("multiply", "_four", "_added", "_end")
-    },
-    **{
-        f"kernels/attention/kernel.py::{name}": "compiled code takes flat arrays and numbers"
-        for name in ("place", "_score", "_mix")
+        f"kernels/{file}.py::{name}": "compiled code takes flat arrays and numbers"
+        for file, names in {
+            "fours": ("dot_four",),
+            "bf16_linear/kernel": ("multiply", "_four", "_end"),
+            "attention/kernel": ("place", "_score", "_mix"),
+            "pair_attention/kernel": ("place", "_rotate", "_score", "_weigh", "_mix"),
+        }.items()
+        for name in names
     },
 }
 

@@ -2,7 +2,8 @@
 
 Keys and values of a layer are each [slots, kv_heads, capacity, head_dim] by size, with `capacity` a
 multiple of a unit of 64 tokens. Values lie as that says. Keys lie transposed within each unit,
-[head_dim, 64] in place of [64, head_dim], so that a query meets sixteen tokens at a time.
+[head_dim, 64] in place of [64, head_dim], so that a query meets sixteen tokens at a time. Where
+`kernels/pair_attention` serves, a unit lies as it says.
 
 A column's result does not depend on what else is in the pass, to the bit: units begin at fixed
 positions, and each query goes through them alone.
@@ -11,8 +12,10 @@ positions, and each query goes through them alone.
 import numpy as np
 import torch
 
+from kernels import pair_attention
 from kernels.arrays import DTYPES, array
-from kernels.attention.kernel import UNIT, attend, place
+from kernels.attention import kernel
+from kernels.attention.kernel import UNIT
 from kernels.lanes import WIDTH
 
 
@@ -31,6 +34,7 @@ class PassAttention:
         sin: torch.Tensor,
         *,
         heads: int,
+        dtype: torch.dtype,
     ) -> None:
         """
         Args:
@@ -38,14 +42,18 @@ class PassAttention:
             blocks: int64 [B, 4], slot, first position, number and first index of columns that stand
                 side by side. Blocks of one pass may run on different threads.
             cos, sin: fp32 [T, head_dim / 2], of the columns' positions.
+            dtype: of what is computed and kept.
         """
         self._columns = columns
         self._blocks = blocks
         self._cos, self._sin = array(cos), array(sin)
         self._heads = heads
-        self._query = np.empty((len(columns), heads * 2 * cos.shape[1]), np.float32)
+        by_pairs = pair_attention.fits(dtype)
+        self._kernel = pair_attention if by_pairs else kernel
+        size = (len(columns), heads * 2 * cos.shape[1])
+        self._query = np.empty(size, np.uint16 if by_pairs else np.float32)
         self._known: np.ndarray | None = None
-        self.products = 2 * self._query.shape[1] * int(columns[:, 1].sum())
+        self.products = 2 * size[1] * int(columns[:, 1].sum())
 
     def store(self, qkv: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> None:
         """Writes rotated keys, and values, of qkv [>= T, (heads + 2 * kv_heads) * head_dim]."""
@@ -57,12 +65,14 @@ class PassAttention:
         self._place(qkv, *where)
         out = qkv.new_empty((len(qkv), self._query.shape[1]))
         sizes = self._sizes(where[0])
-        attend(self.products, self._query, *where, self._blocks, array(out), sizes)
+        self._kernel.attend(self.products, self._query, *where, self._blocks, array(out), sizes)
         return out
 
     def _place(self, qkv: torch.Tensor, keys: np.ndarray, values: np.ndarray) -> None:
         turned = (self._cos, self._sin, self._columns, self._query)
-        place(2 * self._query.size, array(qkv), *turned, keys, values, self._sizes(keys))
+        self._kernel.place(
+            2 * self._query.size, array(qkv), *turned, keys, values, self._sizes(keys)
+        )
 
     def _sizes(self, keys: np.ndarray) -> np.ndarray:
         """What every layer has in common, so made once."""

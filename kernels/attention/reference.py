@@ -11,9 +11,9 @@ def attention_reference(
     [T, heads * head_dim]. Keys are rounded to qkv's type, as the cache keeps them."""
     parts = qkv.float().view(len(qkv), heads + 2 * kv_heads, -1).transpose(0, 1)
     query, key, value = parts[:heads], parts[heads:-kv_heads], parts[-kv_heads:]
-    key = _rotated(key, cos, sin).to(qkv.dtype).float()
+    key = rotated(key, cos, sin).to(qkv.dtype).float()
     mixed = functional.scaled_dot_product_attention(
-        _rotated(query, cos, sin)[None],
+        rotated(query, cos, sin)[None],
         key[None],
         value[None],
         is_causal=True,
@@ -22,6 +22,6 @@ def attention_reference(
     return mixed[0].transpose(0, 1).flatten(1)
 
 
-def _rotated(heads: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+def rotated(heads: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
     low, high = heads.chunk(2, dim=-1)
     return torch.cat((low * cos - high * sin, high * cos + low * sin), -1)

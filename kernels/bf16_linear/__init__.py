@@ -3,7 +3,7 @@
 The weights lie in panels of 64 outputs, in which the numbers of two inputs alternate, as the
 instruction takes them. One panel serves all columns of a pass before the next is read, so weights
 are read once, at the speed of the memory: of the demo model's layers 5.3 ms at width 1 where
-oneDNN's packed layers take 8.4, 11.6 against 14.9 at 16, 32 against 34 at 64 (one core of an EPYC).
+oneDNN's packed layers take 8.4, 10.6 against 14.9 at 16, 27 against 34 at 64 (one core of an EPYC).
 """
 
 import numpy as np

@@ -4,11 +4,14 @@ import numpy as np
 from numba import prange
 
 from kernels.compiled import Kernel, inlined
-from kernels.fours import Four, load_four, store_four
+from kernels.fours import Four, dot_four, load_four, load_four_pairs
 from kernels.lanes import Array, Lanes, add, splat
-from kernels.pairs import Pairs, dot, load_pairs, splat_pair
+from kernels.pairs import fetch, splat_pair, store_rounded
 
 PANEL = 64  # outputs
+# From so many rows on a panel is computed with for long enough that the next one can be fetched
+# meanwhile; with fewer the memory sets the pace, and the processor fetches better by itself.
+FETCHED_ROWS = 12
 F = np.float32
 
 
@@ -17,12 +20,13 @@ def multiply(
     x: Array, panels: Array, bias: Array, residual: Array, stride: int, out: Array
 ) -> None:
     """x bf16 [T, size]; panels bf16 [P, size / 2, 64, 2]; bias fp32 [P * 64]; out [T, P * 64].
-    `residual` is added too: row t of it begins at t * stride.
+    Unless `stride` is 0, `residual` is added too: row t of it begins at t * stride.
 
     A row's sums run over the pairs in order, whatever rows it shares the panel's loads with.
     """
     rows, size = x.shape
     width = out.shape[1]
+    step = 2 * PANEL // -(-rows // 4) if rows >= FETCHED_ROWS else 0  # of the next panel, a pair
     for panel in prange(len(panels)):
         start, column = panel * size * PANEL, panel * PANEL
         for t in range(0, rows, 4):
@@ -33,8 +37,9 @@ def multiply(
                 continue
             # up to two rows are computed twice
             b, c = t + 1, min(t + 2, last)
+            ahead = start + size * PANEL + t // 4 * (size // 2) * step if step else start
             a0, a1, a2, a3, b0, b1, b2, b3, c0, c1, c2, c3, d0, d1, d2, d3 = _four(
-                x, t * size, b * size, c * size, last * size, panels, start, size
+                x, t * size, b * size, c * size, last * size, panels, start, size, ahead, step
             )
             _end(a0, a1, a2, a3, bias, residual, stride, out, t, column, width)
             _end(b0, b1, b2, b3, bias, residual, stride, out, b, column, width)
@@ -47,35 +52,37 @@ def _one(x: Array, a: int, panels: Array, start: int, size: int) -> Four:
     a0 = a1 = a2 = a3 = splat(F(0.0))
     for d in range(0, size, 2):
         at = start + d * PANEL
-        w0, w1 = load_pairs(panels, at), load_pairs(panels, at + 32)
-        w2, w3 = load_pairs(panels, at + 64), load_pairs(panels, at + 96)
-        a0, a1, a2, a3 = _added(a0, a1, a2, a3, splat_pair(x, a + d), w0, w1, w2, w3)
+        w0, w1, w2, w3 = load_four_pairs(panels, at)
+        a0, a1, a2, a3 = dot_four(a0, a1, a2, a3, splat_pair(x, a + d), w0, w1, w2, w3)
     return a0, a1, a2, a3
 
 
 @inlined
 def _four(
-    x: Array, a: int, b: int, c: int, d: int, panels: Array, start: int, size: int
+    x: Array,
+    a: int,
+    b: int,
+    c: int,
+    d: int,
+    panels: Array,
+    start: int,
+    size: int,
+    ahead: int,
+    step: int,
 ) -> tuple[Lanes, ...]:
-    """Sixteen sums at once: four rows share each load of the panel."""
+    """Sixteen sums at once: four rows share each load of the panel. On the way their part of the
+    next panel is fetched, from `ahead` on."""
     a0 = a1 = a2 = a3 = b0 = b1 = b2 = b3 = splat(F(0.0))
     c0 = c1 = c2 = c3 = d0 = d1 = d2 = d3 = splat(F(0.0))
     for i in range(0, size, 2):
         at = start + i * PANEL
-        w0, w1 = load_pairs(panels, at), load_pairs(panels, at + 32)
-        w2, w3 = load_pairs(panels, at + 64), load_pairs(panels, at + 96)
-        a0, a1, a2, a3 = _added(a0, a1, a2, a3, splat_pair(x, a + i), w0, w1, w2, w3)
-        b0, b1, b2, b3 = _added(b0, b1, b2, b3, splat_pair(x, b + i), w0, w1, w2, w3)
-        c0, c1, c2, c3 = _added(c0, c1, c2, c3, splat_pair(x, c + i), w0, w1, w2, w3)
-        d0, d1, d2, d3 = _added(d0, d1, d2, d3, splat_pair(x, d + i), w0, w1, w2, w3)
+        w0, w1, w2, w3 = load_four_pairs(panels, at)
+        fetch(panels, ahead + i // 2 * step)
+        a0, a1, a2, a3 = dot_four(a0, a1, a2, a3, splat_pair(x, a + i), w0, w1, w2, w3)
+        b0, b1, b2, b3 = dot_four(b0, b1, b2, b3, splat_pair(x, b + i), w0, w1, w2, w3)
+        c0, c1, c2, c3 = dot_four(c0, c1, c2, c3, splat_pair(x, c + i), w0, w1, w2, w3)
+        d0, d1, d2, d3 = dot_four(d0, d1, d2, d3, splat_pair(x, d + i), w0, w1, w2, w3)
     return a0, a1, a2, a3, b0, b1, b2, b3, c0, c1, c2, c3, d0, d1, d2, d3
-
-
-@inlined
-def _added(
-    s0: Lanes, s1: Lanes, s2: Lanes, s3: Lanes, x: Pairs, w0: Pairs, w1: Pairs, w2: Pairs, w3: Pairs
-) -> Four:
-    return dot(s0, x, w0), dot(s1, x, w1), dot(s2, x, w2), dot(s3, x, w3)
 
 
 @inlined
@@ -93,7 +100,12 @@ def _end(
     width: int,
 ) -> None:
     b0, b1, b2, b3 = load_four(bias, column)
-    r0, r1, r2, r3 = load_four(residual, row * stride + column)
     s0, s1, s2, s3 = add(s0, b0), add(s1, b1), add(s2, b2), add(s3, b3)
-    s0, s1, s2, s3 = add(s0, r0), add(s1, r1), add(s2, r2), add(s3, r3)
-    store_four(out, row * width + column, s0, s1, s2, s3)
+    if stride:
+        r0, r1, r2, r3 = load_four(residual, row * stride + column)
+        s0, s1, s2, s3 = add(s0, r0), add(s1, r1), add(s2, r2), add(s3, r3)
+    at = row * width + column
+    store_rounded(out, at, s0)
+    store_rounded(out, at + 16, s1)
+    store_rounded(out, at + 32, s2)
+    store_rounded(out, at + 48, s3)

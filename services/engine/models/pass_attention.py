@@ -61,5 +61,10 @@ class Attention:
             for first in range(0, row.columns, BLOCK_COLUMNS)
         ]
         return attention.PassAttention(
-            columns, np.array(blocks), angles.cos, angles.sin, heads=self._config.heads
+            columns,
+            np.array(blocks),
+            angles.cos,
+            angles.sin,
+            heads=self._config.heads,
+            dtype=self._dtype,
         )
