@@ -4,6 +4,7 @@
 products, sums in fp32 rounded to nearest even, denormal numbers taken for 0.
 """
 
+from functools import cache
 from typing import Any, TypeAlias
 
 import llvmlite.binding as llvm
@@ -34,6 +35,7 @@ PAIRS = PairsType()
 Pairs: TypeAlias = Any  # in the kernels' signatures
 
 
+@cache
 def are_there() -> bool:
     """Whether this CPU has the instruction."""
     return bool(llvm.get_host_cpu_features().get("avx512bf16"))

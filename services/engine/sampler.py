@@ -37,18 +37,27 @@ def draws(
     """
     greedy = sampling.temperature < GREEDY_BELOW
     if greedy and shape is None:
-        yield int(logits[0].argmax())  # the first draw alone: most rounds have one column
+        yield from _likeliest(logits[:1])  # the first draw alone: most rounds have one column
         if len(logits) > 1:
-            yield from logits[1:].argmax(dim=-1).tolist()
+            yield from _likeliest(logits[1:])
         return
     for i_column in range(0, len(logits), COLUMNS_AHEAD):
         block = logits[i_column : i_column + COLUMNS_AHEAD]
         if shape is not None:
             block = shape(block, i_column)
         if greedy:
-            yield from block.argmax(dim=-1).tolist()
+            yield from _likeliest(block)
         else:
             yield from _sample(block, sampling, first_position + i_column)
+
+
+def _likeliest(logits: torch.Tensor) -> list[int]:
+    """The first of the highest of each row."""
+    if logits.device.type == "cpu":  # torch takes 1.7 ms for 63 rows of 49,152, numpy 0.12
+        ids: list[int] = logits.numpy().argmax(-1).tolist()
+    else:
+        ids = logits.argmax(-1).tolist()
+    return ids
 
 
 def uniform(seed: int, position: int) -> float:
