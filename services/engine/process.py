@@ -155,15 +155,15 @@ def main(argv: list[str]) -> None:
         "model": facts.model_id,
         "dtype": facts.dtype,
         "weights": facts.weights,
-        "weight_mb": str(round(facts.weight_bytes / 1e6)),
+        "weight_mb": round(facts.weight_bytes / 1e6),
         "device": facts.device,
-        "threads": str(threads),
+        "threads": threads,
         "exact": "yes" if facts.exact else "no",
-        "context": str(context),
+        "context": context,
         "spec": config.spec,
     }
     log.info("engine_ready", instance_id=ready.instance_id, **shown)
-    lifecycle.announce(channels, "engine", shown)
+    lifecycle.announce(channels, "engine", {name: str(fact) for name, fact in shown.items()})
     plan_limits = PlanLimits(
         prefill_chunk=config.prefill_chunk,
         draft_width=draft_width,

@@ -20,7 +20,7 @@ AGREE = {"int8": 0.85, "int4": 0.9}
 
 @pytest.fixture(scope="module", params=FORMS)
 def engine(demo_model: Path, request: pytest.FixtureRequest) -> LocalEngine:
-    local = LocalEngine(demo_model, dtype=torch.bfloat16, form=request.param)
+    local = LocalEngine(demo_model, dtype=torch.bfloat16, form=request.param, mtp=True)
     if not is_exact(local.model, local.kv):
         pytest.skip("this machine's kernels round differently at different widths")
     return local
@@ -40,6 +40,26 @@ def test_copies_of_any_width_change_no_token(engine: LocalEngine, demo_model: Pa
             assert copied.token_ids == plain.token_ids
             if temperature == 0.0:
                 assert copied.accepted >= 5
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.7])
+def test_neural_rounds_change_no_token(
+    engine: LocalEngine, demo_model: Path, temperature: float
+) -> None:
+    """Nor do copies beside them; the drafter was trained on the states of the bf16 model."""
+    template = ChatTemplate.load(demo_model, engine.tokenizer)
+    requests = [
+        generate(prompt.name, template.encode(prompt.messages), output=40, temperature=temperature)
+        for prompt in PROMPTS[:3]
+    ]
+    plain = engine.run(requests, width=0)
+    accepted = {}
+    for width in (0, 15):
+        drafted = engine.run(requests, width=width, draft_tokens=3)
+        for name, output in drafted.items():
+            assert output.token_ids == plain[name].token_ids
+        accepted[width] = sum(output.neural.accepted_tokens for output in drafted.values())
+    assert accepted[0] >= 10
 
 
 def test_it_mostly_says_what_the_full_model_says(engine: LocalEngine, demo_model: Path) -> None:
