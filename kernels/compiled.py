@@ -20,6 +20,8 @@ def _digest() -> str:
 
 
 DIGEST = _digest()
+# Kernels that each start compiles anew, and why: a cache that cannot be read or written.
+not_kept: dict[str, str] = {}
 # One core does a million in 10 to 20 us; waking others takes as long.
 SHARED_OPERATIONS = 1 << 22
 
@@ -47,9 +49,9 @@ class Kernel:
             numba.set_num_threads(min(threads, numba.config.NUMBA_NUM_THREADS))  # type: ignore[attr-defined]
         try:
             self._compiled[shared](*arguments)
-        except Exception:  # noqa: BLE001 whatever a damaged file or a full disk makes numba raise
+        except Exception as exc:  # noqa: BLE001 whatever a damaged file or full disk makes numba raise
             # a fault of the kernel's own comes up again here
-            self._compiled[shared] = _unkept(self._function, shared)
+            self._compiled[shared] = _unkept(self._function, shared, exc)
             self._compiled[shared](*arguments)
 
 
@@ -57,10 +59,12 @@ def _kept(function: Callable[..., None], shared: bool) -> Callable[..., None]:
     # Fast-math stays off: bits would depend on what LLVM chooses to fuse and to reorder.
     try:
         return numba.njit(cache=True, parallel=shared, nogil=True)(function)
-    except RuntimeError:  # no folder to write to
-        return _unkept(function, shared)
+    except RuntimeError as exc:  # no folder to write to
+        return _unkept(function, shared, exc)
 
 
-def _unkept(function: Callable[..., None], shared: bool) -> Callable[..., None]:
+def _unkept(function: Callable[..., None], shared: bool, why: Exception) -> Callable[..., None]:
     """Compiled at each start."""
+    name = f"{function.__module__}.{function.__name__}"
+    not_kept[name] = f"{type(why).__name__}: {why}"
     return numba.njit(parallel=shared, nogil=True)(function)

@@ -4,6 +4,7 @@ import signal
 import threading
 import uuid
 
+from kernels.compiled import not_kept
 from services.engine.archive_link import ArchiveLink
 from services.engine.config import EngineConfig, resolve
 from services.engine.device import parse_dtype, resolve_device, set_threads
@@ -32,6 +33,8 @@ from shared import endpoints, lifecycle, logs, options
 from shared.errors import ConfigError
 from shared.messages import EngineReady, EngineStatus, ModelFacts
 from shared.tokenizer import Tokenizer
+
+KEEP_KERNELS = "each start compiles them anew; NUMBA_CACHE_DIR names a folder to keep them in"
 
 
 def main(argv: list[str]) -> None:
@@ -117,6 +120,9 @@ def main(argv: list[str]) -> None:
             _mtp_module(config, model, weights), kv, width=limits.draft_tokens, device=device
         )
         neural.rehearse(runner.any_state())
+    if not_kept:
+        first = next(iter(not_kept.values()))
+        log.warning("kernels_not_kept", kernels=len(not_kept), why=first, hint=KEEP_KERNELS)
     post = Post(channels, ready, idle)
     host = HostTier(kv, limits.host_cache_mib << 20) if limits.host_cache_mib else None
     prefixes = PrefixCache(kv, host, settle=neural.settle if neural else None)
