@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from kernels import pair_attention
-from kernels.arrays import DTYPES, array
+from kernels.arrays import DTYPES, Rows, array, empty
 from kernels.attention import kernel
 from kernels.attention.kernel import UNIT
 from kernels.lanes import WIDTH
@@ -55,24 +55,22 @@ class PassAttention:
         self._known: np.ndarray | None = None
         self.products = 2 * size[1] * int(columns[:, 1].sum())
 
-    def store(self, qkv: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> None:
+    def store(self, qkv: Rows, keys: Rows, values: Rows) -> None:
         """Writes rotated keys, and values, of qkv [>= T, (heads + 2 * kv_heads) * head_dim]."""
-        self._place(qkv, array(keys), array(values))
+        self._place(array(qkv), array(keys), array(values))
 
-    def attend(self, qkv: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    def attend(self, qkv: Rows, keys: Rows, values: Rows) -> Rows:
         """Stores, then attends: [rows of qkv, heads * head_dim]; rows beyond T hold anything."""
         where = (array(keys), array(values))
-        self._place(qkv, *where)
-        out = qkv.new_empty((len(qkv), self._query.shape[1]))
+        self._place(array(qkv), *where)
+        out = empty(qkv, len(qkv), self._query.shape[1])
         sizes = self._sizes(where[0])
         self._kernel.attend(self.products, self._query, *where, self._blocks, array(out), sizes)
         return out
 
-    def _place(self, qkv: torch.Tensor, keys: np.ndarray, values: np.ndarray) -> None:
+    def _place(self, qkv: np.ndarray, keys: np.ndarray, values: np.ndarray) -> None:
         turned = (self._cos, self._sin, self._columns, self._query)
-        self._kernel.place(
-            2 * self._query.size, array(qkv), *turned, keys, values, self._sizes(keys)
-        )
+        self._kernel.place(2 * self._query.size, qkv, *turned, keys, values, self._sizes(keys))
 
     def _sizes(self, keys: np.ndarray) -> np.ndarray:
         """What every layer has in common, so made once."""

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from kernels import pairs
-from kernels.arrays import array
+from kernels.arrays import Rows, array, empty
 from kernels.bf16_linear.kernel import PANEL, multiply
 
 # Up to so many columns the memory sets the pace, so that sharing pays as if there were as many.
@@ -34,23 +34,24 @@ class Bf16Linear:
         self._bias = array(torch.zeros(outputs) if bias is None else bias.float())
         self._nothing = array(torch.zeros(outputs))
 
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+    def __call__(self, x: Rows) -> Rows:
         """bf16 [T, in] to bf16 [T, out]."""
-        return self._multiplied(x, self._nothing, 0, torch.bfloat16)
+        out = empty(x, len(x), len(self._bias))
+        self._multiply(array(x), self._nothing, 0, array(out))
+        return out
 
-    def onto(self, residual: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    def onto(self, residual: Rows, x: Rows) -> Rows:
         """`residual` bf16 [T, out] plus the layer of `x` [T, in]; the sum is rounded once."""
-        return self._multiplied(x, array(residual), residual.shape[1], torch.bfloat16)
+        out = empty(x, len(x), len(self._bias))
+        self._multiply(array(x), array(residual), residual.shape[1], array(out))
+        return out
 
     def unrounded(self, x: torch.Tensor) -> torch.Tensor:
         """bf16 [T, in] to fp32 [T, out]."""
-        return self._multiplied(x, self._nothing, 0, torch.float32)
-
-    def _multiplied(
-        self, x: torch.Tensor, residual: np.ndarray, stride: int, dtype: torch.dtype
-    ) -> torch.Tensor:
-        columns = len(x)
-        out = torch.empty((columns, len(self._bias)), dtype=dtype)
-        work = max(columns, NARROW) * self._panels.size
-        multiply(work, array(x), self._panels, self._bias, residual, stride, array(out))
+        out = x.new_empty((len(x), len(self._bias)), dtype=torch.float32)
+        self._multiply(array(x), self._nothing, 0, array(out))
         return out
+
+    def _multiply(self, x: np.ndarray, residual: np.ndarray, stride: int, out: np.ndarray) -> None:
+        work = max(len(x), NARROW) * self._panels.size
+        multiply(work, x, self._panels, self._bias, residual, stride, out)

@@ -6,6 +6,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import torch
 
+from kernels.arrays import DTYPES, array
+
 
 class KvShape(Protocol):
     """What the cache needs to know of a model's config."""
@@ -62,6 +64,10 @@ class KvCache:
             LayerKv(zeros(size, dtype, device), zeros(size, dtype, device))
             for _ in range(shape.layers + drafter_layers)
         )
+        # of the same memory, for models that run on kernels alone
+        self.arrays: tuple[tuple[np.ndarray, np.ndarray], ...] = ()
+        if device.type == "cpu" and dtype in DTYPES:
+            self.arrays = tuple((array(keys), array(values)) for keys, values in self.layers)
         self.bytes_per_token = (
             2 * len(self.layers) * shape.kv_heads * shape.head_dim * dtype.itemsize
         )

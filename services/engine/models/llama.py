@@ -4,9 +4,12 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch.nn import functional
 
+from kernels.arrays import array, tensor
+from kernels.attention import PassAttention as KernelAttention
 from services.engine.batch import Batch
 from services.engine.kv import KvCache
 from services.engine.models.config import LlamaConfig, parse_config
@@ -54,7 +57,7 @@ class LlamaModel:
             LlamaBlock(config, weights, f"model.layers.{i}", dtype, device)
             for i in range(config.layers)
         ]
-        self._doubles = not all(block.takes_lone_columns for block in self.blocks)
+        self._kernels_alone = all(block.kernels_alone for block in self.blocks)
         norm = weights.take("model.norm.weight", (config.hidden_size,), dtype)
         self.norm = RmsNorm(norm.to(device), config.rms_eps)
         head = embedding if config.tied_head else weights.take("lm_head.weight", wide, dtype)
@@ -91,9 +94,18 @@ class LlamaModel:
         """
         attention = self.attention.of_pass(batch.rows, batch.positions, exact=self.exact)
         x = functional.embedding(batch.token_ids, self.embedding)
-        if self._doubles and self.exact and len(x) == 1:
-            x = x.repeat(2, 1)
-        for block, (keys, values) in zip(self.blocks, kv.layers, strict=False):
-            x = block(x, partial(attention.attend, keys=keys, values=values))
+        if self._kernels_alone and isinstance(attention, KernelAttention):
+            x = tensor(self._bare(array(x), attention, kv))
+        else:
+            if self.exact and not self._kernels_alone and len(x) == 1:
+                x = x.repeat(2, 1)
+            for block, (keys, values) in zip(self.blocks, kv.layers, strict=False):
+                x = block(x, partial(attention.attend, keys=keys, values=values))
         hidden = self.norm(x)[: len(batch.token_ids)]
         return ForwardResult(self.head(hidden[batch.logit_columns]), hidden)
+
+    def _bare(self, x: np.ndarray, attention: KernelAttention, kv: KvCache) -> np.ndarray:
+        """Through all blocks, [T, hidden] to the same."""
+        for block, (keys, values) in zip(self.blocks, kv.arrays, strict=False):
+            x = block.bare(x, partial(attention.attend, keys=keys, values=values))
+        return x

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import numpy as np
 import torch
 
 from kernels.bf16_linear import Bf16Linear
@@ -43,6 +44,8 @@ class LlamaBlock:
         self._mlp_norm = self._rms_norm(f"{prefix}.post_attention_layernorm")
         self._gate_up = self._linear(gate_up, hidden, config.mlp_bias)
         self._down = self._linear(down, inner, config.mlp_bias)
+        linears = (self._qkv, self._output, self._gate_up, self._down)
+        self._kernels = [each for each in linears if isinstance(each, Bf16Linear)]
 
     def __call__(self, x: torch.Tensor, attention: Attention) -> torch.Tensor:
         """[T, hidden] to the same."""
@@ -52,11 +55,16 @@ class LlamaBlock:
         x = self._output.onto(x, mixed)
         return self._down.onto(x, swiglu(self._gate_up(self._mlp_norm(x))))
 
+    def bare(self, x: np.ndarray, attention: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+        """As `__call__` does, where `kernels_alone`; `kernels/arrays.py` says why."""
+        qkv, output, gate_up, down = self._kernels
+        x = output.onto(x, attention(qkv(self._attention_norm(x))))
+        return down.onto(x, swiglu(gate_up(self._mlp_norm(x))))
+
     @property
-    def takes_lone_columns(self) -> bool:
-        """Whether a column alone gets the bits that it gets beside others."""
-        linears = (self._qkv, self._output, self._gate_up, self._down)
-        return all(isinstance(each, Bf16Linear) for each in linears)
+    def kernels_alone(self) -> bool:
+        """Whether `kernels/` compute all linear layers, a column alone as one beside others."""
+        return len(self._kernels) == 4
 
     def qkv(self, x: torch.Tensor) -> torch.Tensor:
         """What the attention of [T, hidden] takes."""

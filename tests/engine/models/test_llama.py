@@ -8,6 +8,7 @@ from safetensors.torch import load_file
 
 from kernels import attention, pairs
 from services.engine.kv import UNIT_TOKENS
+from services.engine.models import llama
 from services.engine.models.attention import FUSED_TOKENS
 from services.engine.models.tiny import write_tiny
 from services.engine.prefix_blocks import BLOCK_TOKENS
@@ -202,6 +203,26 @@ def test_bf16_stays_near_fp32_and_its_logits_are_not_rounded(tiny_model: Path) -
     assert relative_error(logits, exact) < 0.03
     assert logits.dtype == torch.float32
     assert not torch.equal(logits, logits.bfloat16().float())
+
+
+@pytest.mark.skipif(not pairs.are_there(), reason="this CPU has no AVX512_BF16")
+@pytest.mark.parametrize("tokens", [1, 5, 100])
+def test_a_pass_on_arrays_has_the_bits_of_one_on_tensors(
+    tiny_model: Path, monkeypatch: pytest.MonkeyPatch, tokens: int
+) -> None:
+    model = load(tiny_model, torch.bfloat16)
+    ids = random_ids(tokens, 320)
+    kv, other = make_kv(model), make_kv(model)
+    on_arrays = run(model, kv, (0, 0, ids))
+    monkeypatch.setattr(llama, "KernelAttention", type(None))
+    on_tensors = run(model, other, (0, 0, ids))
+    assert torch.equal(on_arrays.logits, on_tensors.logits)
+    assert torch.equal(on_arrays.hidden, on_tensors.hidden)
+    assert all(
+        torch.equal(a, b)
+        for one, two in zip(kv.layers, other.layers, strict=True)
+        for a, b in zip(one, two, strict=True)
+    )
 
 
 def test_weight_bytes_count_each_weight_once(tiny_model: Path) -> None:
