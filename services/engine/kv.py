@@ -1,5 +1,6 @@
 """Keys and values of the tokens that were computed."""
 
+import mmap
 from math import prod
 from typing import NamedTuple, Protocol
 
@@ -89,6 +90,10 @@ def zeros(size: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> to
     """Zeros whose memory is committed when it is first written (on a CPU)."""
     if device.type != "cpu":
         return torch.zeros(size, dtype=dtype, device=device)
-    # numpy's zeros are the operating system's, uncommitted; torch's are written at once
-    raw = np.zeros(prod(size) * dtype.itemsize, dtype=np.uint8)
+    # the operating system's own, uncommitted; torch's are written at once
+    memory = mmap.mmap(-1, max(1, prod(size) * dtype.itemsize))
+    if hasattr(mmap, "MADV_NOHUGEPAGE"):
+        # a huge page would commit, and clear, most of a slot with its first token: 0.3 s
+        memory.madvise(mmap.MADV_NOHUGEPAGE)
+    raw = np.frombuffer(memory, dtype=np.uint8, count=prod(size) * dtype.itemsize)
     return torch.from_numpy(raw).view(dtype).view(size)
