@@ -10,8 +10,10 @@ from kernels.pairs import fetch, splat_pair, store_rounded
 
 PANEL = 64  # outputs
 # From so many rows on a panel is computed with for long enough that the next one can be fetched
-# meanwhile; with fewer the memory sets the pace, and the processor fetches better by itself.
-FETCHED_ROWS = 12
+# meanwhile. With fewer the memory sets the pace, and the first four rows fetch their own panel a
+# little ahead; a single row is left to the processor, which does that better.
+WIDE = 13
+AHEAD = 16 * 2 * PANEL
 F = np.float32
 
 
@@ -26,7 +28,7 @@ def multiply(
     """
     rows, size = x.shape
     width = out.shape[1]
-    step = 2 * PANEL // -(-rows // 4) if rows >= FETCHED_ROWS else 0  # of the next panel, a pair
+    step = 2 * PANEL // -(-rows // 4) if rows >= WIDE else 0  # of the next panel, a pair
     for panel in prange(len(panels)):
         start, column = panel * size * PANEL, panel * PANEL
         for t in range(0, rows, 4):
@@ -37,9 +39,19 @@ def multiply(
                 continue
             # up to two rows are computed twice
             b, c = t + 1, min(t + 2, last)
-            ahead = start + size * PANEL + t // 4 * (size // 2) * step if step else start
+            next_part = start + size * PANEL + t // 4 * (size // 2) * step
             a0, a1, a2, a3, b0, b1, b2, b3, c0, c1, c2, c3, d0, d1, d2, d3 = _four(
-                x, t * size, b * size, c * size, last * size, panels, start, size, ahead, step
+                x,
+                t * size,
+                b * size,
+                c * size,
+                last * size,
+                panels,
+                start,
+                size,
+                next_part,
+                step,
+                t == 0 and step == 0,
             )
             _end(a0, a1, a2, a3, bias, residual, stride, out, t, column, width)
             _end(b0, b1, b2, b3, bias, residual, stride, out, b, column, width)
@@ -67,17 +79,24 @@ def _four(
     panels: Array,
     start: int,
     size: int,
-    ahead: int,
+    next_part: int,
     step: int,
+    first: bool,
 ) -> tuple[Lanes, ...]:
-    """Sixteen sums at once: four rows share each load of the panel. On the way their part of the
-    next panel is fetched, from `ahead` on."""
+    """Sixteen sums at once: four rows share each load of the panel. On the way, wide passes fetch
+    a part of the next panel with each four, narrow ones the panel itself with the `first`."""
     a0 = a1 = a2 = a3 = b0 = b1 = b2 = b3 = splat(F(0.0))
     c0 = c1 = c2 = c3 = d0 = d1 = d2 = d3 = splat(F(0.0))
     for i in range(0, size, 2):
         at = start + i * PANEL
         w0, w1, w2, w3 = load_four_pairs(panels, at)
-        fetch(panels, ahead + i // 2 * step)
+        if step:
+            fetch(panels, next_part + i // 2 * step)
+        elif first:
+            fetch(panels, at + AHEAD)
+            fetch(panels, at + AHEAD + 32)
+            fetch(panels, at + AHEAD + 64)
+            fetch(panels, at + AHEAD + 96)
         a0, a1, a2, a3 = dot_four(a0, a1, a2, a3, splat_pair(x, a + i), w0, w1, w2, w3)
         b0, b1, b2, b3 = dot_four(b0, b1, b2, b3, splat_pair(x, b + i), w0, w1, w2, w3)
         c0, c1, c2, c3 = dot_four(c0, c1, c2, c3, splat_pair(x, c + i), w0, w1, w2, w3)
