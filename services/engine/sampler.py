@@ -6,6 +6,7 @@ what makes speculation exact under sampling (*coupled acceptance*).
 """
 
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 
 import torch
 
@@ -41,8 +42,9 @@ def draws(
         if len(logits) > 1:
             yield from _likeliest(logits[1:])
         return
-    for i_column in range(0, len(logits), COLUMNS_AHEAD):
-        block = logits[i_column : i_column + COLUMNS_AHEAD]
+    starts = (0, *range(1, len(logits), COLUMNS_AHEAD))  # the first draw alone here too
+    for i_column, end in pairwise((*starts, len(logits))):
+        block = logits[i_column:end]
         if shape is not None:
             block = shape(block, i_column)
         if greedy:
