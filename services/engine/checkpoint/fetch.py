@@ -47,7 +47,12 @@ SOURCES = {
 # What `ninfer-train` made for them, with how it was made; part of this package.
 DRAFTERS = Path(__file__).parent / "drafters"
 # sha256 of those that earlier versions had there
-EARLIER = frozenset({"361d95af2529660514187f0fe4ab289f2a01b2cb38e9f49fc5365a3508dca23a"})
+EARLIER = frozenset(
+    {
+        "361d95af2529660514187f0fe4ab289f2a01b2cb38e9f49fc5365a3508dca23a",
+        "d041de9570c2286a4c7fc5271f5995fd8820339896980b38257166139310d622",
+    }
+)
 
 # called with (step, done, total)
 Progress = Callable[[str, int, int], None]
