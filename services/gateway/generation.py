@@ -201,14 +201,14 @@ class Generation:
                 self.on_first()
         self._copied += reply.copied
         was_stopped = self.output.stop is not None
-        tokens, reasoning = self.output.tokens, self.output.reasoning_tokens
+        reasoning = self.output.reasoning_tokens
         token_ids = reply.token_ids.tolist()
         self.tokens.add(token_ids)
         events = self.output.push(token_ids)
         if self._logprobs is not None:
             thought = self.output.reasoning_tokens - reasoning
-            self._logprobs.add(reply, thought, self.output.tokens - tokens)
-            events = self._logprobs.attach(events)
+            self._logprobs.add(reply, thought, self.output.places)
+            events = self._logprobs.attach(events, self.output.certain)
         if self.output.stop is not None and not was_stopped:
             stop = Stop(request_id=self.generate.request_id, output_tokens=self.output.tokens)
             self.link.send_if_there(stop)  # if the engine is gone, its queue entry says so
@@ -218,7 +218,7 @@ class Generation:
         was_stopped = self.output.stop is not None
         events = self.output.finish()
         if self._logprobs is not None:
-            events = self._logprobs.attach(events)
+            events = self._logprobs.attach(events, self.output.certain)
         if finished.reason == "cancelled" and not was_stopped:
             # nobody here asked for it: the engine is shutting down
             raise self._failed(EngineDead("the engine stopped; it restarts by itself, try again"))

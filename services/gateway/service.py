@@ -164,6 +164,7 @@ class GenerationService:
                 plan.stops,
                 min_tokens=generate.min_output_tokens,
                 stop_ids=generate.stop_ids,
+                places=generate.top_logprobs is not None,
             ),
             described=described,
             session=plan.session,

@@ -92,17 +92,27 @@ async def test_logprobs_stand_with_the_text_of_their_tokens(serve: Serve) -> Non
         assert streamed == entries
 
 
-async def test_what_a_stop_string_cuts_off_has_no_logprobs(serve: Serve) -> None:
+@pytest.mark.parametrize("at_once", [1, 2, 7, 100])
+@pytest.mark.parametrize(
+    ("stop", "said"), [(" three", "one two"), ("wo th", "one t"), ("r", "one two th")]
+)
+async def test_what_a_stop_string_cuts_off_has_no_logprobs(
+    serve: Serve, at_once: int, stop: str, said: str
+) -> None:
+    """However the engine's messages group the tokens, here one a character."""
     async with serve(say([])) as served:
         ids = served.tokenizer.encode_text("one two three four").tolist()
-        served.engine.script = say_with_logprobs([ids], width=0)
-        status, body = await served.chat(logprobs=True, stop=" three")
+        messages = [ids[at : at + at_once] for at in range(0, len(ids), at_once)]
+        served.engine.script = say_with_logprobs(messages, width=0)
+        status, body = await served.chat(logprobs=True, stop=stop)
         assert status == 200
         choice = body["choices"][0]
-        assert choice["message"]["content"] == "one two"
-        said = b"".join(bytes(e["bytes"]) for e in choice["logprobs"]["content"])
-        assert said.startswith(b"one two")
-        assert b"four" not in said
+        assert choice["message"]["content"] == said
+        assert [e["token"] for e in choice["logprobs"]["content"]] == list(said)
+        events = await served.events(logprobs=True, stop=stop)
+        chunks = [e["choices"][0] for e in events if e != "[DONE]" and e["choices"]]
+        streamed = [e for c in chunks if c["logprobs"] for e in c["logprobs"]["content"]]
+        assert streamed == choice["logprobs"]["content"]
 
 
 async def test_without_logprobs_there_are_none(serve: Serve) -> None:

@@ -52,8 +52,10 @@ class Output:
         *,
         min_tokens: int = 0,
         stop_ids: Sequence[int] = (),
+        places: bool = False,
     ) -> None:
-        """`stops` count from output token `min_tokens` on; the `stop_ids` have no text."""
+        """`stops` count from output token `min_tokens` on; the `stop_ids` have no text. With
+        `places` it is known where in the content each token begins."""
         self.tokenizer = tokenizer
         self._detokenizer = Detokenizer(tokenizer)
         self._parser = parser
@@ -66,10 +68,14 @@ class Output:
         self.calls = 0
         self.has_cut_call = False
         self.stop: str | None = None  # the stop string that ended it
+        self._has_places = places
+        self.places: list[int] = []  # characters of content before each token of the last push
+        self.certain = 0  # characters of content that have been given out
+        self._fed = 0  # and those that may yet be held back
 
     def push(self, token_ids: Sequence[int]) -> list[Event]:
         """What is now certain. After a stop string nothing more comes."""
-        if self._has_stops or not self._parser.is_settled:
+        if self._has_stops or self._has_places or not self._parser.is_settled:
             return self._push_singly(token_ids)
         self.tokens += len(token_ids)
         text = self._detokenizer.push_all(self._with_text(token_ids))
@@ -78,10 +84,12 @@ class Output:
     def _push_singly(self, token_ids: Sequence[int]) -> list[Event]:
         """Where it counts which token ended the text or the thinking."""
         events: list[Event] = []
+        self.places = []
         for token_id in token_ids:
             if self.stop is not None:
                 break
             self.tokens += 1
+            self.places.append(self._fed)
             self.reasoning_tokens += self._parser.is_reasoning
             text = "" if token_id in self._stop_ids else self._detokenizer.push(token_id)
             if text:
@@ -100,26 +108,30 @@ class Output:
         events = [*self._parser.feed(self._detokenizer.finish()), *self._parser.finish()]
         certain = self._filter(events)
         if self.stop is None:
-            certain.append(Content(self._stops.release()))
+            certain.append(self._given(self._stops.release()))
         return merged(certain)
 
     def _filter(self, events: list[Event]) -> list[Event]:
         """Stop strings end the content; they mean nothing in thinking and in arguments."""
         certain: list[Event] = []
         for event in events:
-            if isinstance(event, Content) and self.tokens < self._min_tokens:
-                certain.append(event)
-                continue
             if isinstance(event, Content):
-                text, self.stop = self._stops.push(event.text)
-                certain.append(Content(text))
+                self._fed += len(event.text)
+                text = event.text
+                if self.tokens >= self._min_tokens:
+                    text, self.stop = self._stops.push(text)
+                certain.append(self._given(text))
                 if self.stop is not None:
                     break
                 continue
             if isinstance(event, CallStart):
                 self.calls += 1
-                certain.append(Content(self._stops.release()))
+                certain.append(self._given(self._stops.release()))
             elif isinstance(event, CallEnd):
                 self.has_cut_call = self.has_cut_call or not event.complete
             certain.append(event)
         return certain
+
+    def _given(self, text: str) -> Content:
+        self.certain += len(text)
+        return Content(text)
