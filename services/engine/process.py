@@ -69,9 +69,10 @@ def main(argv: list[str]) -> None:
     )
     if model.exact and not is_exact(model, kv):
         if config.exact == "on":
+            other = "" if dtype == parse_dtype("float32") else "--dtype float32, or "
             raise ConfigError(
                 f"--exact on: {device} kernels of {config.dtype} round differently at different "
-                "widths here; use --dtype float32, or --exact auto to serve all the same"
+                f"widths here; use {other}--exact auto to serve all the same"
             )
         log.warning("not_exact", why="kernels round differently at different widths here")
         model.exact = False

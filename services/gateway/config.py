@@ -91,6 +91,8 @@ def resolve(config: GatewayConfig) -> GatewayConfig:
     Raises:
         ConfigError: an option is out of range, or the address is open to others without a key.
     """
+    if config.api_key == "":
+        raise ConfigError("--api-key is empty; name a key, or leave the option out for none")
     config = replace(
         config,
         api_key=config.api_key or os.environ.get("NINFER_API_KEY") or None,

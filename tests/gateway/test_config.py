@@ -31,6 +31,7 @@ from shared.errors import ConfigError
         ({"host": "0.0.0.0"}, "--api-key"),
         ({"host": "192.168.1.2"}, "--api-key"),
         ({"host": "box.lan"}, "--api-key"),
+        ({"api_key": ""}, "--api-key is empty"),
         ({"heartbeat_s": 0.0}, "--heartbeat-s"),
         ({"heartbeat_s": float("nan")}, "--heartbeat-s"),
         ({"max_body_mib": 0}, "--max-body-mib"),

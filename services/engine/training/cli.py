@@ -39,6 +39,11 @@ def main(argv: list[str] | None = None) -> int:
     model: Path = arguments.model
     work = arguments.work or user_cache() / "training" / f"{model.resolve().name}-mtp"
     try:
+        if not (model / "config.json").is_file():
+            raise CheckpointError(
+                f"{model} holds no config.json; `ninfer-model fetch smollm2-135m` prints the "
+                "folder of the demo model"
+            )
         recipe.check()
         set_threads(arguments.threads)
         out = arguments.out or model / "mtp.safetensors"

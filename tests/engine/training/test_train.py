@@ -331,6 +331,13 @@ def test_recipes_that_cannot_work_are_refused(
     assert sentence in capsys.readouterr().err
 
 
+def test_a_folder_without_a_model_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["mtp", str(tmp_path / "nope"), "--work", str(tmp_path)]) == 1
+    assert f"{tmp_path / 'nope'} holds no config.json" in capsys.readouterr().err
+
+
 def test_acceptance_counts_rounds_not_positions() -> None:
     found = Acceptance(2)
     learnable = np.array([False, True, True, True, True, True, True, True, True])
