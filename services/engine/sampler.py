@@ -8,14 +8,15 @@ what makes speculation exact under sampling (*coupled acceptance*).
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 
+import numpy as np
 import torch
 
 from shared.messages import Sampling
 
-# Most rounds end within the first columns, so sampling works ahead by this many at a time: a draw
-# over 49,152 logits takes 0.1 to 0.3 ms a column, a one-column pass 16 to 18 (same machine).
+# Most rounds end within the first columns, so sampling works ahead by one, one, two and then this
+# many at a time: a draw over 49,152 logits takes 0.1 to 0.3 ms a column, a one-column pass 9.
 COLUMNS_AHEAD = 4
-# Enough candidates to hold any usual top_p mass; a full sort, the fallback, takes 3.7 ms a column.
+# Enough candidates to hold any usual top_p mass; the fallback sorts all of them.
 NUCLEUS_CANDIDATES = 1024
 # A lower temperature overflows fp32 long before it could change the draw.
 GREEDY_BELOW = 1e-5
@@ -42,8 +43,9 @@ def draws(
         if len(logits) > 1:
             yield from _likeliest(logits[1:])
         return
-    starts = (0, *range(1, len(logits), COLUMNS_AHEAD))  # the first draw alone here too
-    for i_column, end in pairwise((*starts, len(logits))):
+    columns = len(logits)
+    starts = [n for n in (0, 1, 2, *range(COLUMNS_AHEAD, columns, COLUMNS_AHEAD)) if n < columns]
+    for i_column, end in pairwise((*starts, columns)):
         block = logits[i_column:end]
         if shape is not None:
             block = shape(block, i_column)
@@ -109,10 +111,21 @@ def _nucleus_floor(probabilities: torch.Tensor, top_p: float) -> torch.Tensor:
     member is below `top_p`."""
     vocab = probabilities.shape[-1]
     for candidates in (min(NUCLEUS_CANDIDATES, vocab), vocab):
-        ranked = probabilities.topk(candidates, dim=-1).values
+        ranked = _largest(probabilities, candidates)
         before = ranked.cumsum(dim=-1) - ranked
         if candidates == vocab or bool((before[:, -1] + ranked[:, -1] >= top_p).all()):
             break
     inside = before < top_p
     inside[:, 0] = True  # also where top_p vanishes in fp32
     return ranked.masked_fill(~inside, float("inf")).amin(dim=-1, keepdim=True)
+
+
+def _largest(probabilities: torch.Tensor, count: int) -> torch.Tensor:
+    """[columns, count], the largest first."""
+    if probabilities.device.type != "cpu":
+        return probabilities.topk(count, dim=-1).values
+    # of 49,152 numpy finds 1,024 in 0.03 ms and sorts all in 0.08, torch takes 0.2 to 0.3 and 2.9
+    values, least = probabilities.numpy(), probabilities.shape[-1] - count
+    if least:
+        values = np.partition(values, least, axis=-1)[:, least:]
+    return torch.from_numpy(np.sort(values, axis=-1)[:, ::-1].copy())
