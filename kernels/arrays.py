@@ -2,7 +2,7 @@
 
 A kernel's function takes the tensors of its rows, or their arrays, and gives back the same kind. To
 look at a tensor's memory as an array costs a microsecond, so a model that runs on kernels alone
-hands on arrays: that saves 0.7 ms in a demo model's pass of 270 kernels.
+hands on arrays: that saves 0.9 ms in a demo model's pass of 270 kernels.
 """
 
 from typing import TypeVar
