@@ -15,8 +15,8 @@ import torch
 from kernels import pair_attention
 from kernels.arrays import DTYPES, Rows, array, empty
 from kernels.attention import kernel
-from kernels.attention.kernel import UNIT
 from kernels.lanes import WIDTH
+from kernels.units import UNIT
 
 
 def fits(head_dim: int, dtype: torch.dtype, device: torch.device) -> bool:

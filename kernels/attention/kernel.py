@@ -25,10 +25,9 @@ from kernels.lanes import (
     sub,
     total,
 )
+from kernels.units import LEAST, UNIT
 
-UNIT = 64  # tokens
 F = np.float32
-LEAST = F(-3e38)  # below every score; a difference of two of them is a number, unlike infinity's
 
 
 @Kernel

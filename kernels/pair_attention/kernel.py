@@ -29,12 +29,11 @@ from kernels.lanes import (
     total,
 )
 from kernels.pairs import dot, load_pairs, splat_pair, store_rounded, times_power
+from kernels.units import LEAST, UNIT
 
-UNIT = 64  # tokens
 CHUNK = 4 * UNIT  # whose keys and values stay in the caches of a core while all queries pass
 F = np.float32
 LOG2_E = F(1.44269504)
-LEAST = F(-3e38)  # below every score; a difference of two of them is a number, unlike infinity's
 
 
 @Kernel

@@ -8,10 +8,11 @@ import pytest
 import torch
 
 from kernels import pair_attention, pairs
-from kernels.attention import UNIT, PassAttention, fits
+from kernels.attention import PassAttention, fits
 from kernels.attention.reference import attention_reference
 from kernels.compiled import SHARED_OPERATIONS
 from kernels.pair_attention.reference import pair_attention_reference
+from kernels.units import UNIT
 from tests.kernels.tolerance import TOLERANCE, relative_error
 
 CAPACITY = 7 * UNIT
